@@ -76,13 +76,13 @@ fn a_keyed_filter_is_propagated_with_its_key() {
         client.run("BF.INSERT drawn HASH SipHash ITEMS x y x");
         client.run("BF.RESERVE plain 0.01 100 HASH murmur3 SEED 7");
         let lines = lines(server);
-        let named = format!("BF.INSERT named CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED {KEY} POLICY 2");
+        let named = format!("BF.INSERT named CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED {KEY} POLICY 3");
         assert_eq!(lines[0], named);
         let drawn = lines[1].strip_prefix("BF.INSERT drawn CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED ");
         let (key, items) = drawn.expect("a key").split_once(' ').expect("items");
         assert!(key.len() == 32 && key.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
-        assert_eq!(items, "POLICY 2 ITEMS x y");
-        assert_eq!(effects(server)[2], "BF.INSERT plain AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 2]");
+        assert_eq!(items, "POLICY 3 ITEMS x y");
+        assert_eq!(effects(server)[2], "BF.INSERT plain AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 3]");
         // Equal keys give equal bits, different keys different bits.
         client.run(&format!("BF.INSERT again CAPACITY 100 HASH siphash SEED {} ITEMS a b", KEY.to_uppercase()));
         client.run("BF.MADD named a b");
@@ -200,7 +200,7 @@ fn sync_propagates_items_that_were_not_new() {
                 "BF.INSERT k NOCREATE SYNC ITEMS a b",
                 "BF.MADD k c",
                 "BF.INSERT k NOCREATE SYNC ITEMS c",
-                "BF.INSERT fresh AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 3 POLICY 2] c",
+                "BF.INSERT fresh AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 3 POLICY 3] c",
             ]
         );
         let digest = client.run("DEBUG DIGEST");

@@ -10,7 +10,7 @@ use crate::persistence::rewrite_append_only_file;
 use crate::replication::effects;
 use testing::{
     Connection, Reply, Server, append_only_commands, array, digest, encode, eventually, integer, lines, newest,
-    on_every_server, records, rewritten_commands, start_on_commands, with_append_only_client, with_append_only_file,
+    ok, on_every_server, records, rewritten_commands, start_on_commands, with_append_only_client, with_append_only_file,
     with_client, words,
 };
 
@@ -326,15 +326,22 @@ fn a_policy_is_a_clients_to_name() {
             assert_eq!(reply, array([integer(1)]), "{words}");
             client.run(&format!("BF.INFO {key} SIZE")).elements()[0].number()
         };
-        let [first, second, newest] = [("first", "POLICY 1"), ("second", "POLICY 2"), ("newest", "EXPANSION 2")]
-            .map(|(key, words)| size(client, key, words));
-        assert!(first > second && second == newest, "{first} {second} {newest}");
+        let [first, second, third, newest] =
+            [("first", "POLICY 1"), ("second", "POLICY 2"), ("third", "POLICY 3"), ("newest", "EXPANSION 2")]
+                .map(|(key, words)| size(client, key, words));
+        assert!(first > second && [third, newest] == [second; 2], "{first} {second} {third} {newest}");
+        let digests = ["second", "third", "newest"].map(|key| digest(client, key));
+        assert!(digests[0] != digests[1] && digests[1] == digests[2], "{digests:?}");
+        // The second and the third have the same layers, so such filters have a union, which has the policy of the first.
+        assert_eq!(client.run("BF.MERGE union second third"), ok());
+        assert_eq!(digest(client, "union"), digests[0]);
+        assert!(client.run("BF.MERGE union first third").is_error());
         for words in
-            ["POLICY 0", "POLICY 3", "POLICY -1", "POLICY x", "POLICY 4294967297", "POLICY 18446744073709551615"]
+            ["POLICY 0", "POLICY 4", "POLICY -1", "POLICY x", "POLICY 4294967297", "POLICY 18446744073709551615"]
         {
             assert_eq!(
                 client.run(&format!("BF.INSERT k SEED 7 {words} ITEMS a")).error_text(),
-                "ERR POLICY is a whole number from 1 to 2"
+                "ERR POLICY is a whole number from 1 to 3"
             );
         }
         let mismatch = "ERR a filter of this layout has no such seed, tightening ratio or policy";

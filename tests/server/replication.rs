@@ -196,12 +196,12 @@ fn a_creation_is_propagated_with_every_parameter() {
                 // For a small first layer, the sizing rules are stated unless they are the first ones: at 0.01% and more.
                 (
                     "BF.RESERVE aa 0.01 100 SEED 5",
-                    &["BF.INSERT aa AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2]"],
+                    &["BF.INSERT aa AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 3]"],
                 ),
                 (
                     "BF.RESERVE ab 0.01 100 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
                     &["BF.INSERT ab CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash \
-                       SEED 000102030405060708090a0b0c0d0e0f POLICY 2"],
+                       SEED 000102030405060708090a0b0c0d0e0f POLICY 3"],
                 ),
                 (
                     "bf.reserve b 1e-2 77 nonscaling seed 0",
@@ -213,32 +213,32 @@ fn a_creation_is_propagated_with_every_parameter() {
                 ),
                 (
                     "BF.RESERVE d 0.9 5 EXPANSION 32768 SEED 4294967295",
-                    &["BF.INSERT d AS [CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295 POLICY 2]"],
+                    &["BF.INSERT d AS [CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295 POLICY 3]"],
                 ),
                 (
                     "BF.RESERVE e 0.0001 1 EXPANSION 1 SEED 1",
-                    &["BF.INSERT e AS [CAPACITY 1 ERROR 0.0001 EXPANSION 1 SEED 1 POLICY 2]"],
+                    &["BF.INSERT e AS [CAPACITY 1 ERROR 0.0001 EXPANSION 1 SEED 1 POLICY 3]"],
                 ),
                 (
                     "BF.RESERVE low 0.00009 1 EXPANSION 1 SEED 1",
-                    &["BF.INSERT low AS [CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1 POLICY 2]"],
+                    &["BF.INSERT low AS [CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1 POLICY 3]"],
                 ),
                 (
                     "BF.INSERT f CAPACITY 9 SEED 1 ITEMS x",
-                    &["BF.INSERT f AS [CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2] x"],
+                    &["BF.INSERT f AS [CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 3] x"],
                 ),
                 (
                     "BF.INSERT g ERROR 0.3 SEED 2 ITEMS x x y x",
-                    &["BF.INSERT g AS [CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 POLICY 2] x y"],
+                    &["BF.INSERT g AS [CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 POLICY 3] x y"],
                 ),
                 (
                     "BF.INSERT h NONSCALING CAPACITY 2 ERROR 0.001 SEED 1 ITEMS x y z",
                     &["BF.INSERT h AS [CAPACITY 2 ERROR 0.001 NONSCALING SEED 1] x y"],
                 ),
-                ("BF.INSERT i SEED 1", &["BF.INSERT i AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2]"]),
+                ("BF.INSERT i SEED 1", &["BF.INSERT i AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 3]"]),
                 (
                     "BF.INSERT j ERROR 0.123456789 SEED 1 ITEMS x",
-                    &["BF.INSERT j AS [CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 POLICY 2] x"],
+                    &["BF.INSERT j AS [CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 POLICY 3] x"],
                 ),
                 // A ring's first bucket begins with it.
                 (
@@ -364,10 +364,10 @@ fn effects_on_redisblooms_layout_use_redisblooms_options() {
 fn a_creation_is_propagated_with_its_random_seed() {
     with_append_only_client(|server, client| {
         for (command, before, after) in [
-            ("BF.ADD a x", "BF.INSERT a AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2] x"),
-            ("BF.MADD b x y x", "BF.INSERT b AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2] x y"),
-            ("BF.INSERT c ITEMS x", "BF.INSERT c AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2] x"),
-            ("BF.RESERVE d 0.001 100", "BF.INSERT d AS [CAPACITY 100 ERROR 0.001 EXPANSION 2", "POLICY 2]"),
+            ("BF.ADD a x", "BF.INSERT a AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 3] x"),
+            ("BF.MADD b x y x", "BF.INSERT b AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 3] x y"),
+            ("BF.INSERT c ITEMS x", "BF.INSERT c AS [CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 3] x"),
+            ("BF.RESERVE d 0.001 100", "BF.INSERT d AS [CAPACITY 100 ERROR 0.001 EXPANSION 2", "POLICY 3]"),
         ] {
             client.run(command);
             let (found_before, _, found_after) = around_the_seed(effects(server).last().unwrap());
@@ -421,7 +421,7 @@ fn the_arguments_of_an_effect_do_not_depend_on_the_previous_one() {
                 ("0.01 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.01 100 EXPANSION 2"),
                 ("0.02 100 LAYOUT redisbloom", "BF.RESERVE KEY 0.02 100 EXPANSION 2"),
                 ("0.01 101 COUNTING SEED 5", "BF.INSERT KEY CAPACITY 101 ERROR 0.01 COUNTING SEED 5"),
-                ("0.01 101 SEED 5", "BF.INSERT KEY AS [CAPACITY 101 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2]"),
+                ("0.01 101 SEED 5", "BF.INSERT KEY AS [CAPACITY 101 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 3]"),
                 ("0.001 100 COUNTING SEED 6", "BF.INSERT KEY CAPACITY 100 ERROR 0.001 COUNTING SEED 6"),
             ]
             .into_iter()
@@ -527,7 +527,7 @@ const LINES: [(&str, &str, &str); 34] = [
     (
         "",
         "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 99",
-        "BF.INSERT k: ERR POLICY is a whole number from 1 to 2",
+        "BF.INSERT k: ERR POLICY is a whole number from 1 to 3",
     ),
     ("", "BF.INSERT k AS unknown a", "BF.INSERT k: ERR bad definition"),
     ("", "BF.INSERT k WHATEVER 5 SEED 7", "BF.INSERT k: Unknown argument received"),

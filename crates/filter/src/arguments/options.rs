@@ -205,7 +205,7 @@ pub static WINDOW: Range = Range::new("WINDOW", 1, SECONDS_MAX);
 /// The maximum number of buckets of a filter that forgets.
 pub static BUCKETS: Range = Range::new("BUCKETS", BUCKETS_MIN as u64, BUCKETS_MAX as u64);
 /// The sizing rules of a native filter.
-pub static POLICY: Range = Range::new("POLICY", Policy::One as u64, Policy::Two as u64);
+pub static POLICY: Range = Range::new("POLICY", Policy::One as u64, Policy::NEWEST as u64);
 /// The items that a planned filter holds.
 pub static PLANNED_ITEMS: Range = Range::new("ITEMS", 0, i64::MAX as u64);
 /// A time to live in seconds. As milliseconds it is in the range of [`PX`].
@@ -313,7 +313,7 @@ pub static OPTIONS: [CommandOption; 23] = [
         store(&mut given.policy, number.and_then(Policy::from_number), bad)
     })
     .means(
-        "The sizing rules of a native filter: 1 or 2. The AOF names them, so that a replay creates a filter with the same \
+        "The sizing rules of a native filter, 1 to 3. The AOF names them, so that a replay creates a filter with the same \
          bits. Default: the newest rules that apply to the filter.",
     ),
     standard(c"SYNC", c"sync", Flag, INSERT, |given, _, _| raise(&mut given.is_sync)).means(

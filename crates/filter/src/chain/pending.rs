@@ -190,7 +190,7 @@ impl<'a, G: SupportsPending> LayerView<'a, G> {
     }
 
     /// Whether it has pending adds.
-    pub(super) const fn pends(self) -> bool {
+    pub(crate) const fn pends(self) -> bool {
         self.pending.is_some()
     }
 

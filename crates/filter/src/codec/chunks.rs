@@ -32,27 +32,32 @@ pub(crate) fn cells_in<G: SupportsPending>(
 
 /// Writes the cells of a layer; a chunk of zeros as an empty string.
 pub(crate) fn write_layer<G: SupportsPending>(layer: LayerView<'_, G>, sink: &mut impl Sink) {
-    let is_untouched = layer.layer().is_untouched();
+    let is_untouched = layer.layer().is_untouched() && !layer.pends();
+    for_each_chunk(layer, |chunk| sink.put_bytes(if is_untouched || is_zero(chunk) { &[] } else { chunk }));
+}
+
+/// Passes the chunks of a layer, pending adds included, to a function.
+pub(crate) fn for_each_chunk<G: SupportsPending>(layer: LayerView<'_, G>, mut each: impl FnMut(&[u8])) {
     for (number, chunk) in layer.layer().bytes().chunks(CHUNK_BYTES).enumerate() {
         let begin = number * CHUNK_BYTES;
         if layer.has_pending_in(begin..begin + chunk.len()) {
-            write_with_pending(layer, chunk, begin, sink);
+            with_pending(layer, chunk, begin, &mut each);
         } else {
-            sink.put_bytes(if is_untouched || is_zero(chunk) { &[] } else { chunk });
+            each(chunk);
         }
     }
 }
 
-/// Writes a chunk with its pending adds. The copy is on the stack, because writing must not fail, least of all in a saving
-/// child.
+/// Passes a chunk with its pending adds to a function. The copy is on the stack, because writing must not fail, least of all in a
+/// saving child.
 #[cold]
 #[inline(never)]
-fn write_with_pending<G: SupportsPending>(layer: LayerView<'_, G>, chunk: &[u8], begin: usize, sink: &mut impl Sink) {
+fn with_pending<G: SupportsPending>(layer: LayerView<'_, G>, chunk: &[u8], begin: usize, each: &mut impl FnMut(&[u8])) {
     let mut copy = [0; CHUNK_BYTES];
     if let Some(copy) = copy.get_mut(..chunk.len()) {
         copy.copy_from_slice(chunk);
         layer.put_pending(copy, begin);
-        sink.put_bytes(if is_zero(copy) { &[] } else { copy });
+        each(copy);
     }
 }
 

@@ -5,6 +5,7 @@
 //! more memory than its ceiling allows.
 
 pub(crate) mod chunks;
+pub(crate) mod nonzero;
 
 pub use chunks::CHUNK_BYTES;
 
@@ -220,7 +221,7 @@ impl ByteSource<'_> {
 // first; doubles in 8 bytes; bytes after their length.
 
 /// The maximum size of a packed filter, in bytes.
-pub(crate) const PACKED_MAX: usize = 1024;
+pub(crate) const PACKED_MAX: usize = 2304;
 
 /// Writes fields into an array, because a saving child must not allocate.
 pub(crate) struct PackedSink<const MOST: usize = PACKED_MAX> {
@@ -240,11 +241,16 @@ impl<const MOST: usize> PackedSink<MOST> {
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        let begin = self.length;
-        self.length = begin.saturating_add(bytes.len());
-        if let Some(target) = self.bytes.get_mut(begin..self.length) {
+        if let Some(target) = self.reserve(bytes.len()) {
             target.copy_from_slice(bytes);
         }
+    }
+
+    /// Returns the place of the next bytes; `None` if they do not fit.
+    fn reserve(&mut self, length: usize) -> Option<&mut [u8]> {
+        let begin = self.length;
+        self.length = begin.saturating_add(length);
+        self.bytes.get_mut(begin..self.length)
     }
 }
 

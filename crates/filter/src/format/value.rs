@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 use super::records::{self, DumpMark};
 use super::{AofRecord, Arrival, Arriving, stored};
-use crate::codec::{ByteSink, Error, Progress, Record, Sink, Source};
+use crate::codec::{ByteSink, Error, PackedSink, Progress, Record, Sink, Source};
 use crate::error;
 use crate::geometry::sizing::Policy;
 use crate::host::Ceiling;
@@ -53,10 +53,6 @@ pub enum StoredAs {
     /// valkey-bloom's.
     ValkeyBloom,
 }
-
-/// The versions of our own layout, which `format/stored.rs` specifies.
-const VERSION: u64 = 1;
-const VERSION_PACKED: u64 = 2;
 
 impl StoredAs {
     /// All types.
@@ -106,8 +102,9 @@ fn is_small(filter: &BloomFilter) -> bool {
 
 fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
     match source.u64()? {
-        VERSION => {}
-        VERSION_PACKED => return Ok(stored::read_packed(source, ceiling)?.into()),
+        stored::VERSION => {}
+        stored::VERSION_PACKED => return Ok(stored::read_packed(source, ceiling)?.into()),
+        stored::VERSION_COMPACT => return Ok(stored::read_compact(source, ceiling)?.into()),
         version => return Err(Error::UnknownVersion(version)),
     }
     match source.u64()? {
@@ -218,14 +215,14 @@ impl Value {
     /// Writes its snapshot.
     pub fn write(&self, sink: &mut impl Sink) {
         if self.stored_as() == StoredAs::Own {
+            let mut packed = PackedSink::new();
             if let Self::Filter(filter) = self
-                && let Some(packed) = stored::pack(filter)
-                && let Some(bytes) = packed.written()
+                && let Some((version, bytes)) = stored::pack(filter, &mut packed)
             {
-                sink.put_u64(VERSION_PACKED);
+                sink.put_u64(version);
                 return sink.put_bytes(bytes);
             }
-            sink.put_u64(VERSION);
+            sink.put_u64(stored::VERSION);
         }
         match self {
             Self::Filter(filter) => filter.write(sink),
@@ -337,10 +334,12 @@ impl Value {
 
 #[cfg(test)]
 mod tests {
-    use crate::codec::Error;
-    use crate::format::ByteSink;
-    use crate::format::{AofRecord, Arrival};
+    use super::StoredAs;
+    use crate::format::{AofRecord, Arrival, ByteSink, ByteSource, Error};
     use crate::geometry::sizing::Policy;
+    use crate::geometry::{BlockedBits, LayerDescription};
+    use crate::hash::Hasher;
+    use crate::host::Limits;
     use crate::kinds::NativeSpec;
     use crate::{BloomFilter, Filter, Scaling, Unlimited, Value};
 
@@ -351,10 +350,12 @@ mod tests {
     }
 
     fn filter(capacity: u64, expansion: u32, items: u32) -> BloomFilter {
-        let mut filter = BloomFilter::new(0.01, capacity, Scaling::from_expansion(expansion), 42, &Unlimited).unwrap();
-        for number in 0..items {
-            filter.add(&number.to_le_bytes(), &Unlimited).unwrap();
-        }
+        with_items(NativeSpec::murmur3(0.01, capacity, Scaling::from_expansion(expansion), 42), items)
+    }
+
+    fn with_items(spec: NativeSpec, items: u32) -> BloomFilter {
+        let mut filter = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+        (0..items).for_each(|number| _ = filter.add(&number.to_le_bytes(), &Unlimited).unwrap());
         filter
     }
 
@@ -407,6 +408,18 @@ mod tests {
         assert_eq!(Value::of_record(&arriving.to_record().unwrap(), &Unlimited), Err(Error::NotADump));
     }
 
+    /// Returns a filter as 0.3 made it.
+    fn of_0_3(spec: NativeSpec, items: u32) -> BloomFilter {
+        with_items(NativeSpec { policy: Policy::Two, ..spec }, items)
+    }
+
+    fn read(bytes: &[u8]) -> Result<Value, Error> {
+        let mut source = ByteSource(bytes);
+        let value = StoredAs::Own.read(StoredAs::Own.encoding(), &mut source, &Unlimited)?;
+        assert!(source.0.is_empty());
+        Ok(value)
+    }
+
     /// Frozen: a snapshot of today must load in every later version.
     #[test]
     fn golden_bytes() {
@@ -424,7 +437,7 @@ mod tests {
         assert_eq!(crc32fast::hash(&bytes), 3_161_132_083);
 
         // Packed: the version and the length of the string, the fields, and three blocks of bits.
-        let bytes = bytes_of(&Value::from(Filter::from(filter(100, 2, 1))));
+        let bytes = bytes_of(&Value::from(Filter::from(of_0_3(filter(100, 2, 0).spec(), 1))));
         let (rate, share) = (0.01f64.to_le_bytes(), (0.01 * 0.08f64).to_le_bytes());
         let fields = [&[1, 1][..], &rate, &[100, 2, 42, 2, 1], &share, &[100, 1, 10, 1, 3, 0xC0, 1]].concat();
         assert_eq!(bytes[..16], [2u64.to_le_bytes(), 222u64.to_le_bytes()].concat());
@@ -433,21 +446,149 @@ mod tests {
         assert_eq!(crc32fast::hash(&bytes), 2_443_809_042);
 
         // The same of a fixed filter at 10^-6: six blocks, of which an item has four.
-        let mut low = BloomFilter::new(1e-6, 100, Scaling::Fixed, 42, &Unlimited).unwrap();
-        low.add(&0u32.to_le_bytes(), &Unlimited).unwrap();
-        let bytes = bytes_of(&Value::from(Filter::from(low)));
+        let low = NativeSpec::murmur3(1e-6, 100, Scaling::Fixed, 42);
+        let bytes = bytes_of(&Value::from(Filter::from(of_0_3(low, 1))));
         let rate = 1e-6f64.to_le_bytes();
         let fields = [&[1, 1][..], &rate, &[100, 0, 42, 2, 1], &rate, &[100, 1, 19, 1, 6 | 128, 1, 0x80, 3]].concat();
         assert_eq!(bytes[..16], [2u64.to_le_bytes(), 415u64.to_le_bytes()].concat());
         assert_eq!(bytes[16..47], fields);
         assert_eq!(bytes.len(), 47 + 384);
         assert_eq!(crc32fast::hash(&bytes), 2_042_234_690);
+
+        // Compact: the version and the length of the string, the definition, one layer with an item, ten of its 192 bytes, a bit for each of
+        // the 192. The CRCs are computed by a program in another language.
+        let bytes = bytes_of(&Value::from(Filter::from(filter(100, 2, 1))));
+        assert_eq!(bytes[..16], [3u64.to_le_bytes(), 43u64.to_le_bytes()].concat());
+        assert_eq!(bytes[16..25], [5, 3, 0x12, 2, 100, 42, 1, 1, 10]);
+        assert_eq!((bytes.len(), crc32fast::hash(&bytes)), (25 + 24 + 10, 3_098_180_751));
+        // Without items, with twenty, with two layers, the first of which is stored without a mask, and with four blocks per item.
+        let crcs = [(0, 9, 1_727_702_689), (20, 154, 937_758_625), (150, 531, 2_632_658_463)];
+        for (items, length, crc) in crcs {
+            let bytes = bytes_of(&Value::from(Filter::from(filter(100, 2, items))));
+            assert_eq!((bytes.len(), crc32fast::hash(&bytes)), (16 + length, crc), "{items} items");
+        }
+        let bytes = bytes_of(&Value::from(Filter::from(with_items(low, 1))));
+        assert_eq!((bytes.len(), crc32fast::hash(&bytes)), (16 + 76, 3_057_905_342));
+    }
+
+    /// Filters of 0.3 are written as 0.3 wrote them. Others are compact up to 2 KiB of cells, if everything about their layers follows from
+    /// their definition.
+    #[test]
+    fn the_version_follows_from_the_filter() {
+        let version = |filter: BloomFilter| bytes_of(&Value::from(Filter::from(filter)))[0];
+        let default = filter(100, 2, 0).spec();
+        assert_eq!([0, 1, 100, 300, 700, 1000].map(|items| version(with_items(default, items))), [3, 3, 3, 3, 3, 1]);
+        assert_eq!([0, 1, 100, 300, 700].map(|items| version(of_0_3(default, items))), [2, 2, 2, 2, 1]);
+        let keyed = NativeSpec { hasher: Hasher::SipHash { key: [1; 16] }, ..default };
+        assert_eq!([0, 300, 700].map(|items| version(with_items(keyed, items))), [2, 2, 1]);
+        let large = NativeSpec::murmur3(0.01, 129, Scaling::from_expansion(2), 42);
+        assert_eq!([large.policy.number(), version(with_items(large, 1)).into()], [1, 1]);
+        let layer = filter(100, 2, 50).layers()[0].description();
+        for other in [
+            LayerDescription { capacity: 101, ..layer },
+            LayerDescription { rate: layer.rate.next_up(), ..layer },
+            LayerDescription { geometry: BlockedBits { hashes: 11, ..layer.geometry }, ..layer },
+            LayerDescription { geometry: BlockedBits { blocks_per_group: 4, ..layer.geometry }, ..layer },
+        ] {
+            assert_eq!(version(BloomFilter::with_zero_bits(default, &[other], &Unlimited).unwrap()), 2, "{other:?}");
+        }
+    }
+
+    /// Every filter returns from its compact form, which takes no more bytes than its cells and a few for each layer.
+    #[test]
+    fn compact_filters_are_read_as_they_were_written() {
+        let (rates, capacities) = ([0.25, 0.02, 0.01, 0.0037, 1e-5, 1e-12], [1, 4, 33, 100, 128, 600]);
+        let (mut layers_seen, mut steps) = (0, 0);
+        for (rate, capacity) in rates.iter().flat_map(|rate| capacities.map(|capacity| (*rate, capacity))) {
+            for expansion in [0, 1, 2, 5] {
+                if cfg!(miri) && (capacity + u64::from(expansion)) % 7 != 0 {
+                    continue;
+                }
+                let mut filter =
+                    with_items(NativeSpec::murmur3(rate, capacity, Scaling::from_expansion(expansion), 7), 0);
+                for item in 0..2000_u32 {
+                    let value = Value::from(Filter::from(filter.try_clone().unwrap()));
+                    let bytes = bytes_of(&value);
+                    if bytes[0] != 3 {
+                        assert!(filter.cells_bytes() > 2048 || filter.spec().policy == Policy::One);
+                        break;
+                    }
+                    let (layers, cells) = (filter.layers().len(), usize::try_from(filter.cells_bytes()).unwrap());
+                    assert!(bytes.len() <= 16 + 18 + 1 + 5 * layers + cells, "{rate} {capacity} {expansion}");
+                    assert!(read(&bytes).unwrap() == value);
+                    (layers_seen, steps) = (layers_seen.max(layers), steps + 1);
+                    if filter.add(&item.to_le_bytes(), &Unlimited).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        assert!(cfg!(miri) || layers_seen == 16 && steps > 20_000, "{layers_seen} {steps}");
+    }
+
+    /// Returns a snapshot with this definition, and this after it in the string.
+    fn compact(definition: &[u8], rest: &[u8]) -> Vec<u8> {
+        let string = [&[u8::try_from(definition.len()).unwrap()], definition, rest].concat();
+        [&3u64.to_le_bytes()[..], &(string.len() as u64).to_le_bytes(), &string].concat()
     }
 
     #[test]
-    fn a_growing_filter_is_packed_while_it_fits() {
-        let version = |items: u32| bytes_of(&Value::from(Filter::from(filter(100, 2, items))))[0];
-        assert_eq!([version(0), version(100), version(300), version(1000)], [2, 2, 2, 1]);
+    fn unsound_compact_filters_are_refused() {
+        use crate::format::Error::{self, OutOfRange, Overlong, Truncated, UnknownVersion};
+        let refusal = |definition: &[u8], rest: &[u8]| read(&compact(definition, rest)).map(drop).unwrap_err();
+        let unsound = Error::Filter(crate::Error::Unsound);
+        // Policy, rate, expansion, capacity, seed.
+        let sound = [3, 0x12, 2, 100, 42];
+        assert!(read(&compact(&sound, &[1, 0, 0])).is_ok() && read(&compact(&sound, &[2, 100, 1, 0, 0])).is_ok());
+        for length in 0..3 {
+            assert_eq!(refusal(&sound, &[1, 0, 0][..length]), Truncated, "{length}");
+        }
+        assert_eq!(refusal(&sound, &[1, 0, 0, 0]), Overlong);
+        for (definition, error) in [
+            (&[][..], Truncated),
+            (&[3, 0x12, 2, 100], Truncated),
+            (&[3, 0x12, 2, 100, 42, 0], Overlong),
+            (&[4, 0x12, 2, 100, 42], UnknownVersion(4)),
+            // Rates and capacities that no filter has, and a capacity to which all policies give the same layers.
+            (&[3, 0xa2, 3, 2, 100, 42], OutOfRange),
+            (&[3, 0x12, 2, 0, 42], OutOfRange),
+            (&[3, 0x12, 2, 0x81, 1, 42], OutOfRange),
+            // Filters of other policies have other forms.
+            (&[1, 0x12, 2, 100, 42], unsound),
+            (&[2, 0x12, 2, 100, 42], unsound),
+        ] {
+            assert_eq!(refusal(definition, &[1, 0, 0]), error, "{definition:?}");
+        }
+        // Layers: none, two of a fixed filter, more than fit, more items than capacity, items beyond counting.
+        assert_eq!(refusal(&sound, &[0]), unsound);
+        assert_eq!(refusal(&[3, 0x52, 0, 100, 42], &[2, 100, 0, 0, 0]), unsound);
+        assert_eq!(refusal(&sound, &[17]), OutOfRange);
+        assert_eq!(refusal(&sound, &[[0xff; 9].as_slice(), &[1]].concat()), OutOfRange);
+        assert_eq!(refusal(&sound, &[1, 101, 0]), unsound);
+        assert_eq!(refusal(&sound, &[[1].as_slice(), &[0xff; 9], &[1, 0]].concat()), unsound);
+        // Cells of 2 KiB and more: refused before the ceiling is asked.
+        for (definition, layers) in
+            [(&sound[..], 4), (&[3, 0x52, 0, 0xa0, 0x8d, 6, 42], 1), (&[3, 0x12, 100, 100, 42], 2)]
+        {
+            let rest = [&[layers][..], &[0; 20]].concat();
+            assert_eq!(refusal(definition, &rest), OutOfRange, "{definition:?}");
+        }
+        // The cells of a layer: not as many bytes as their number says.
+        assert_eq!(refusal(&sound, &[1, 1, 2]), Truncated);
+        assert_eq!(refusal(&sound, &[&[1, 1, 1, 1][..], &[0; 23], &[0]].concat()), OutOfRange);
+        assert_eq!(refusal(&sound, &[&[1, 1, 192, 1][..], &[0; 192]].concat()), OutOfRange);
+    }
+
+    #[test]
+    fn a_ceiling_is_asked_before_a_compact_filter_is_created() {
+        let value = Value::from(Filter::from(filter(100, 2, 150)));
+        let (bytes, size) = (bytes_of(&value), value.contents().size_bytes);
+        let under = |size_bytes, layers| {
+            StoredAs::Own.read(1, &mut ByteSource(&bytes), &Limits { size_bytes, layers }).map(|read| read == value)
+        };
+        assert_eq!(under(size, 2), Ok(true));
+        assert!(matches!(under(size - 1, 2), Err(Error::Filter(crate::Error::AboveCeiling { .. }))));
+        assert_eq!(under(size, 1), Err(Error::Filter(crate::Error::TooManyLayers)));
     }
 
     #[test]

@@ -23,9 +23,12 @@ pub const HIGH_RATE: f64 = 0.02;
 pub const LOW_RATE: f64 = 1e-4;
 
 /// The rules by which a filter is sized, and by which a growing filter divides its rate among its layers. The policy's number is stored
-/// with every filter, so that an old filter keeps growing by its own rules. The two policies differ only for a [low rate](LOW_RATE), for a
-/// small first layer of a growing filter, and for a fixed filter with a high rate.
+/// with every filter, so that an old filter keeps growing by its own rules. The first differs from the others only for a
+/// [low rate](LOW_RATE), for a small first layer of a growing filter, and for a fixed filter with a high rate.
+///
+/// 16 bits have more unused values than any other field of a filter; see [`NativeSpec`](crate::kinds::NativeSpec).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 pub enum Policy {
     /// The rules of 0.1 and 0.2. A small first layer gets a 32nd of the rate, which leaves more to later layers.
     One = 1,
@@ -33,14 +36,21 @@ pub enum Policy {
     /// after a small first one get nearly equal [shares](share): filters that have grown much take fewer bits. A fixed filter with a high
     /// rate gets [more bits](bits_per_counted_item).
     Two = 2,
+    /// The rules of the second policy. Small filters are stored in fewer bytes, which 0.3 cannot read. It can still read its own filters,
+    /// which have the second.
+    Three = 3,
 }
 
 impl Policy {
+    /// The newest policy.
+    pub const NEWEST: Self = Self::Three;
+
     /// Returns the policy with a stored number.
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::One),
             2 => Some(Self::Two),
+            3 => Some(Self::Three),
             _ => None,
         }
     }
@@ -50,8 +60,13 @@ impl Policy {
         self as u32
     }
 
-    /// Whether a filter may have this policy: filters to which both policies give the same layers always have the first. So equal
-    /// filters have equal definitions, and 0.2 can read them.
+    /// Whether filters of both policies have the same layers.
+    pub fn sizes_like(self, other: Self) -> bool {
+        (self == Self::One) == (other == Self::One)
+    }
+
+    /// Whether a filter may have this policy: filters to which all policies give the same layers always have the first, so that 0.2 can
+    /// read them.
     pub fn suits(self, rate: f64, scaling: Scaling, first_capacity: u64) -> bool {
         let differs = match scaling {
             Scaling::Fixed => rate >= HIGH_RATE,
@@ -76,7 +91,7 @@ pub fn bits_per_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + uncounted)
 }
 
-/// As [`bits_per_item`], for a fixed filter with a [high rate](HIGH_RATE) and the second policy. With [`bits_per_item`], the
+/// As [`bits_per_item`], for a fixed filter with a [high rate](HIGH_RATE), except with the first policy. With [`bits_per_item`], the
 /// model in `tests/figures` gives a full filter up to 1.07 of such a rate, because the number of hashes is rounded and items that are
 /// mistaken for members are not counted. A growing filter needs no such reserve: the shares of its layers leave more than that.
 pub fn bits_per_counted_item(rate: f64) -> f64 {
@@ -124,7 +139,7 @@ pub fn hashes_in_four(rate: f64) -> u32 {
 ///
 /// With policy 1, they halve from layer to layer, mixed with a long flat tail, so that late layers cost less than with halving alone.
 ///
-/// With policy 2, the layers after a small first one have nearly equal shares: a layer that takes half of the memory should also take half
+/// With the later policies, the layers after a small first one have nearly equal shares: a layer that takes half of the memory should also take half
 /// of the rate, so among equal shares the large layers gain most. The first layer is part of every lookup for ever, and the number of cells
 /// that its few items set is random: the rate of the default first layer varies by 15% (standard deviation) from filter to filter. With a
 /// small share, this is negligible in a filter that has grown.
@@ -134,7 +149,7 @@ pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) 
     }
     let is_small = first_capacity <= SMALL_FIRST_CAPACITY;
     let i = f64::from(index);
-    if policy == Policy::Two && is_small {
+    if policy != Policy::One && is_small {
         // 4 * 0.08 + 13 * 0.0455 + 0.0885 = 1. With 8%, the default 100 items take three blocks at 1% and four at 0.1%, and the next layers
         // multiples of that.
         return match index {
@@ -261,7 +276,7 @@ mod tests {
     #[test]
     fn the_shares_of_a_chain_add_up_to_at_most_one() {
         for (policy, first) in
-            [Policy::One, Policy::Two].map(|one| [1, 100, 128, 129, 1 << 40].map(|f| (one, f))).concat()
+            [Policy::One, Policy::Two, Policy::Three].map(|one| [1, 100, 128, 129, 1 << 40].map(|f| (one, f))).concat()
         {
             let sum: f64 = (0..LAYERS).map(|index| share(policy, growing(), first, index)).sum();
             assert!(sum <= 1.0 && sum > 0.999, "{policy:?}: {sum}");
@@ -280,14 +295,19 @@ mod tests {
             let differ = !shares(Policy::One).eq(shares(Policy::Two));
             assert_eq!(differ, Policy::Two.suits(0.01, scaling, first), "{scaling:?} {first}");
             assert!(Policy::One.suits(0.01, scaling, first));
+            assert!(shares(Policy::Two).eq(shares(Policy::Three)));
+            assert_eq!(Policy::Three.suits(0.01, scaling, first), differ);
         }
         let suit = [0.0199, 0.02, 0.25].map(|rate| Policy::Two.suits(rate, Scaling::Fixed, 1 << 40));
         assert_eq!(suit, [false, true, true]);
         for scaling in [Scaling::Fixed, growing()] {
             assert_eq!([9.9e-5, 1e-4].map(|rate| Policy::Two.suits(rate, scaling, 1 << 40)), [true, false]);
         }
-        let numbers = [0, 1, 2, 3].map(|number| Policy::from_number(number).map(Policy::number));
-        assert_eq!(numbers, [None, Some(1), Some(2), None]);
+        let numbers = [0, 1, 2, 3, 4].map(|number| Policy::from_number(number).map(Policy::number));
+        assert_eq!(numbers, [None, Some(1), Some(2), Some(3), None]);
+        let all = [Policy::One, Policy::Two, Policy::Three];
+        let alike = all.map(|one| all.map(|other| one.sizes_like(other)));
+        assert_eq!(alike, [[true, false, false], [false, true, true], [false, true, true]]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub fn native_snapshots(all: &Inputs) {
         change(&mut filter);
         refused(all, error, NATIVE_SNAPSHOT, name, &filter.snapshot());
     };
-    snapshot(Error::UnknownVersion(3), "version-3", &|f| f.version = 3);
+    snapshot(Error::UnknownVersion(4), "version-4", &|f| f.version = 4);
     snapshot(Error::UnknownKind(8), "kind-8", &|f| f.kind = 8);
     snapshot(Error::UnknownHash(3), "hash-3", &|f| f.hash = 3);
     snapshot(Error::WrongLength, "a-chunk-too-short", &|f| f.layers[0].chunks = vec![vec![1; 127]]);
@@ -45,7 +45,8 @@ pub fn native_snapshots(all: &Inputs) {
     packed(all);
 }
 
-/// Packed filters: strings with the numbers of a kind that is never packed, with an overlong number, and with trailing bytes.
+/// Filters in one string: with the numbers of a kind that is never packed, with an overlong number, with trailing bytes, and compact ones
+/// with each field unsound.
 fn packed(all: &Inputs) {
     for (error, name, fields) in [
         (Error::UnknownKind(2), "packed-arriving", &[2, 1][..]),
@@ -57,11 +58,36 @@ fn packed(all: &Inputs) {
         let data = [&2_u64.to_le_bytes()[..], &(fields.len() as u64).to_le_bytes(), fields].concat();
         refused(all, error, NATIVE_SNAPSHOT, name, &data);
     }
-    let mut trailing = written(&super::seeds::packed().into());
-    assert_eq!(trailing[..8], 2_u64.to_le_bytes());
-    trailing.push(0);
-    trailing[8] += 1;
-    refused(all, Error::Overlong, NATIVE_SNAPSHOT, "packed-and-a-byte", &trailing);
+    for (version, name, filter) in [(2_u64, "packed", super::seeds::packed()), (3, "compact", super::seeds::compact())]
+    {
+        let mut trailing = written(&filter.into());
+        assert_eq!(trailing[..8], version.to_le_bytes());
+        trailing.push(0);
+        trailing[8] += 1;
+        refused(all, Error::Overlong, NATIVE_SNAPSHOT, &format!("{name}-and-a-byte"), &trailing);
+    }
+    // The definition with its length: policy, rate, expansion, capacity, seed. Then the layers, the items of each, and its cells.
+    let sound = [5, 3, 0x12, 2, 100, 42];
+    let unsound = Error::Filter(FilterError::Unsound);
+    for (error, name, definition, rest) in [
+        (unsound, "of-policy-2", [5, 2, 0x12, 2, 100, 42], &[1, 0, 0][..]),
+        (Error::UnknownVersion(4), "of-policy-4", [5, 4, 0x12, 2, 100, 42], &[1, 0, 0]),
+        (Error::OutOfRange, "at-rate-0.5", [5, 3, 0x51, 2, 100, 42], &[1, 0, 0]),
+        (Error::OutOfRange, "of-capacity-0", [5, 3, 0x12, 2, 0, 42], &[1, 0, 0]),
+        (Error::OutOfRange, "of-four-layers", sound, &[4, 0, 0, 0, 0, 0]),
+        (Error::OutOfRange, "of-17-layers", sound, &[17]),
+        (unsound, "without-layers", sound, &[0]),
+        (unsound, "of-101-items", sound, &[1, 101, 0]),
+        (Error::Truncated, "without-cells", sound, &[1, 0]),
+        (Error::Truncated, "with-half-a-mask", sound, &[1, 1, 1, 1]),
+    ] {
+        let fields = [&definition[..], rest].concat();
+        let data = [&3_u64.to_le_bytes()[..], &(fields.len() as u64).to_le_bytes(), &fields].concat();
+        refused(all, error, NATIVE_SNAPSHOT, &format!("compact-{name}"), &data);
+    }
+    let other_mask = [&sound[..], &[1, 1, 1, 3], &[0; 23], &[7]].concat();
+    let data = [&3_u64.to_le_bytes()[..], &(other_mask.len() as u64).to_le_bytes(), &other_mask].concat();
+    refused(all, Error::OutOfRange, NATIVE_SNAPSHOT, "compact-with-another-mask", &data);
 }
 
 /// Impossible ranges of an arriving filter in RedisBloom's layout. The filter has 144 bytes; the last ranges contradict this.
@@ -128,8 +154,8 @@ pub fn native_dumps(all: &Inputs) {
     let version = Native { version: 3, ..filter.clone() }.dump();
     refused(all, Error::UnknownVersion(3), NATIVE_DUMP, "version-3", &version);
     refused(all, Error::UnknownHash(3), NATIVE_DUMP, "hash-3", &Native { hash: 3, ..filter.clone() }.dump());
-    let policy = Native { policy: 3, ..filter }.dump();
-    refused(all, Error::Filter(FilterError::Unsound), NATIVE_DUMP, "policy-3", &policy);
+    let policy = Native { policy: 4, ..filter }.dump();
+    refused(all, Error::Filter(FilterError::Unsound), NATIVE_DUMP, "policy-4", &policy);
     refused(all, Error::Truncated, NATIVE_DUMP, "no-records", &[3]);
 }
 

@@ -3,6 +3,7 @@
 
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::DumpMark;
+use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom as Rules, load};
 use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
 use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
@@ -49,8 +50,14 @@ fn native(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
     with_items(Spec::Native(NativeSpec::murmur3(rate, capacity, scaling, 7)), items)
 }
 
-/// A filter that is stored packed.
+/// A filter that is stored packed, as 0.3 made it.
 pub(super) fn packed() -> Filter {
+    let spec = NativeSpec::murmur3(0.01, 100, Scaling::from_expansion(2), 7);
+    with_items(Spec::Native(NativeSpec { policy: Policy::Two, ..spec }), 20)
+}
+
+/// A filter that is stored in the compact form.
+pub(super) fn compact() -> Filter {
     native(0.01, 100, 2, 20)
 }
 
@@ -105,6 +112,8 @@ pub fn native_snapshots(all: &Inputs) {
         snapshot(name, Whole, &written(&filter.into()));
     }
     snapshot("packed", Whole, &written(&packed().into()));
+    snapshot("compact", Whole, &written(&compact().into()));
+    snapshot("compact-full", Whole, &written(&native(0.01, 100, 2, 300).into()));
     for (name, filter) in beyond() {
         let told = dump_of(&filter, 9);
         snapshot(name, Whole, &written(&filter.into()));

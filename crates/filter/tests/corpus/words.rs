@@ -182,17 +182,17 @@ pub fn policies(all: &Inputs) {
     };
     let seeded = seeded(0.01, 100, 2, 700);
     let words = "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 700";
-    creates(all, with(Policy::Two, seeded), "insert-policy", CLIENT, words);
+    creates(all, with(Policy::NEWEST, seeded), "insert-policy", CLIENT, words);
     creates(all, with(Policy::One, seeded), "insert-primary-policy", PRIMARY, words);
-    for (policy, number) in [(Policy::One, 1), (Policy::Two, 2)] {
+    for (policy, number) in [(Policy::One, 1), (Policy::Two, 2), (Policy::Three, 3)] {
         let words = format!("{words} POLICY {number} ITEMS a");
         creates(all, with(policy, seeded), &format!("insert-primary-policy-{number}"), PRIMARY, &words);
         creates(all, with(policy, seeded), &format!("insert-policy-{number}"), CLIENT, &words);
     }
-    creates(all, native(0.01, 100, 2), "insert-policy-without-seed", CLIENT, "BF.INSERT k POLICY 2 ITEMS a");
+    creates(all, native(0.01, 100, 2), "insert-policy-without-seed", CLIENT, "BF.INSERT k POLICY 3 ITEMS a");
     for (refusal, name, options) in [
         (Refusal::Range(&POLICY), "0", "SEED 7 POLICY 0"),
-        (Refusal::Range(&POLICY), "3", "SEED 7 POLICY 3"),
+        (Refusal::Range(&POLICY), "4", "SEED 7 POLICY 4"),
         (Refusal::LayoutMismatch, "fixed", "SEED 7 NONSCALING POLICY 2"),
         (Refusal::LayoutMismatch, "large", "SEED 7 CAPACITY 129 POLICY 2"),
         (Refusal::LayoutMismatch, "window", "SEED 7 WINDOW 60 POLICY 2"),

@@ -325,7 +325,7 @@ fn a_fixed_filter_does_not_exceed_a_high_rate() {
     let model = Model::new();
     for ((rate, capacity), Found { measured, queries, .. }) in jobs.into_iter().zip(found) {
         let spec = NativeSpec::murmur3(rate, capacity, Scaling::Fixed, 0);
-        assert_eq!(spec.policy, Policy::Two);
+        assert_eq!(spec.policy, Policy::NEWEST);
         let modelled = model.rate(capacity, spec.first_layer().unwrap().geometry) / rate;
         println!("{rate:>5} for {capacity:>8}: measured {:.3} of it, by the model {modelled:.3}", measured / rate);
         assert!(modelled <= 1.005, "{rate} for {capacity}: {modelled} by the model");
@@ -486,7 +486,7 @@ fn the_rates_of_a_chain_add_up_to_the_requested_one() {
         let expansion = |first: u64| [1, 2, 4][usize::try_from(first % 3).unwrap()];
         [1, 16, 50, 60, 70, 100, 106, 118, 128].map(|first| (rate, (Two, first, expansion(first))))
     });
-    for (rate, first, policy) in [(1e-4, 128, Two), (1e-4, 129, One), (9.9e-5, 129, Two)] {
+    for (rate, first, policy) in [(1e-4, 128, Policy::NEWEST), (1e-4, 129, One), (9.9e-5, 129, Policy::NEWEST)] {
         assert_eq!(NativeSpec::murmur3(rate, first, Scaling::from_expansion(2), 0).policy, policy);
     }
     let jobs: Vec<_> = old.chain(new).chain(low).collect();

@@ -123,7 +123,7 @@ fn filters_with_other_definitions_are_refused() {
         NativeSpec { hasher: Hasher::SipHash { key: [1; 16] }, ..first },
     ];
     let small = spec(100, 2);
-    assert_eq!(small.policy, Policy::Two);
+    assert_eq!(small.policy, Policy::NEWEST);
     let of_0_2 = NativeSpec { policy: Policy::One, ..small };
     for (first, other) in others.map(|other| (first, other)).into_iter().chain([(small, of_0_2), (of_0_2, small)]) {
         let mut one = filter(first, 0..50);
@@ -132,6 +132,23 @@ fn filters_with_other_definitions_are_refused() {
             let other = filter(other, 100..150);
             assert_eq!(one.merge(&[&before, &other], origin, &Unlimited), Err(Error::Different));
             assert!(one == before);
+        }
+    }
+}
+
+/// Filters of 0.3 have the second policy, and the same layers as filters of today.
+#[test]
+fn filters_whose_policies_give_the_same_layers_are_merged() {
+    let third = spec(100, 2);
+    let second = NativeSpec { policy: Policy::Two, ..third };
+    for [first, other] in [[second, third], [third, second]] {
+        for [own, others] in [[0..50, 30..90], [0..80, 60..100]] {
+            let mut union = filter(first, own.clone());
+            merge(&mut union, &[&filter(other, others.clone())]).unwrap();
+            let mut alike = filter(first, own);
+            merge(&mut alike, &[&filter(first, others)]).unwrap();
+            assert!(union == alike);
+            assert_eq!(union.spec(), first);
         }
     }
 }
