@@ -245,7 +245,6 @@ functions! {
         RedisModule_CreateDataType(context.raw, name.as_ptr(), encoding, methods);
 
     // Snapshots, the AOF, digests, defragmentation.
-    snapshot_context(io: Io) -> *mut raw::RedisModuleCtx, or null_mut() => RedisModule_GetContextFromIO(io.raw);
     snapshot_key(io: Io) -> *const Word, or null() => RedisModule_GetKeyNameFromIO(io.raw);
     snapshot_log(io: Io, level: &CStr, line: &CStr) =>
         RedisModule_LogIOError(io.raw, level.as_ptr(), c"%s".as_ptr(), line.as_ptr());
