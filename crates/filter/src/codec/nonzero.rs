@@ -159,6 +159,12 @@ mod tests {
             bytes[place] = byte;
             assert_eq!(read_all(64, &bytes), Err(Error::OutOfRange));
         }
+        // With an eighth of zeros, a mask would take as many bytes.
+        let mut eighth = [7; 64];
+        eighth[..8].fill(0);
+        assert_eq!(written(&eighth), [&[56], &eighth[..]].concat());
+        eighth[8] = 0;
+        assert_eq!(written(&eighth), [&[55, 0, 0xfe][..], &[0xff; 6], &[7; 55]].concat());
         // All bytes, though enough of them are zero, and a mask, though few are: the number says which form it is.
         let full = [7; 64];
         assert_eq!(read_all(64, &[&[64], &full[..]].concat()), Ok(full.to_vec()));
