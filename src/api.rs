@@ -297,6 +297,8 @@ unsafe_functions! {
     value(key: *mut Key) -> *mut c_void, or null_mut() => RedisModule_ModuleTypeGetValue(key);
     set_value(key: *mut Key, module_type: *mut Type, value: *mut c_void) -> c_int, or ERR =>
         RedisModule_ModuleTypeSetValue(key, module_type, value);
+    replace_value(key: *mut Key, module_type: *mut Type, value: *mut c_void, old: *mut *mut c_void) -> c_int, or ERR =>
+        RedisModule_ModuleTypeReplaceValue(key, module_type, value, old);
 
     // A pass over all keys of the selected database.
     scan(context: Context, cursor: *mut Cursor, callback: raw::RedisModuleScanCB, data: *mut c_void) -> c_int, or 0 =>

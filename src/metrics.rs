@@ -135,6 +135,11 @@ pub fn filter_changed(before: &Contents, after: &Contents) -> bool {
     has_another_size
 }
 
+/// Counts a new item of a filter that has not changed its size.
+pub fn item_added() {
+    ITEMS.add(1);
+}
+
 /// Updates the overhead of all filters after one filter's overhead has changed.
 pub fn overhead_changed(before: u64, after: u64) {
     OVERHEAD.add(after.wrapping_sub(before));

@@ -9,7 +9,7 @@ use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Spec, Valu
 use super::dispatch::{redact_key, refuse, refuse_as_primary};
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, LogLevel, Origin};
-use crate::keys::{Keyspace, Reserved, Stored, WriteKey};
+use crate::keys::{AddTarget, Keyspace, Reserved, WriteKey};
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::{MACHINE_BYTES_MAX, ServerCeiling, machine_bytes};
@@ -156,6 +156,16 @@ pub struct Adding<'a> {
     pub renews: bool,
 }
 
+impl<'a> Adding<'a> {
+    /// The item of a client's BF.ADD.
+    fn only_item(&self) -> Option<Arg<'a>> {
+        match *self {
+            Self { origin: Origin::Client, form: ReplyForm::One, items: [item], renews: false, .. } => Some(*item),
+            _ => None,
+        }
+    }
+}
+
 /// Adds items to the filter at the key of a command, replies, and propagates the effect. Calls `creation` if the key is missing. A refused
 /// command changes nothing. A refused item is an error inside the reply.
 pub fn add_items(
@@ -200,13 +210,24 @@ fn add_to_key(
     let mut lists = Lists::with_room(adding)?;
     guard::items_added(context, name, adding.items);
     let (created, has_turned, done);
-    if let Some(mut writer) = key.writer()? {
-        let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
-        if adding.renews && adding.form == ReplyForm::Many {
-            filter.guards()?;
-        }
-        has_turned = turn_and_propagate(context, adding.origin, name, filter, &clock)?;
-        done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
+    if let Some(target) = key.writer_or_add(adding.only_item())? {
+        (has_turned, done) = match target {
+            AddTarget::Added(is_new) => {
+                let item = adding.items.first().ok_or(Refusal::NotFound)?;
+                lists.push(*item, is_new, adding.is_sync);
+                reply::boolean(context, is_new);
+                metrics::items_added(1, is_new.into());
+                (false, Done::default())
+            }
+            AddTarget::Value(mut writer) => {
+                let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
+                if adding.renews && adding.form == ReplyForm::Many {
+                    filter.guards()?;
+                }
+                let has_turned = turn_and_propagate(context, adding.origin, name, filter, &clock)?;
+                (has_turned, add_and_reply(context, filter, adding, &clock, &mut lists, false))
+            }
+        };
         let Lists { effects, known } = &lists;
         if known.len() > 0 {
             replicate::known(context, name, known);
@@ -256,7 +277,7 @@ fn create_and_add<'a>(
     lists: &mut Lists<'a>,
 ) -> Result<Done, Refusal> {
     let mut created = create(context, adding.origin, creation, clock)?;
-    let reserved = Stored::reserve()?;
+    let reserved = Reserved::of(&created.filter, adding.items.len())?;
     let done = add_and_reply(context, &mut created.filter, adding, clock, lists, true);
     created.propagate(context, name, &lists.effects);
     created.install(key, reserved);
@@ -509,7 +530,7 @@ pub fn reserve(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut 
         }
         created => created?,
     };
-    let reserved = Stored::reserve()?;
+    let reserved = Reserved::of(&created.filter, 0)?;
     created.propagate(context, name, &NewItems::none());
     let expires = created.expires();
     created.install(&mut key, reserved);

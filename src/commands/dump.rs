@@ -11,7 +11,7 @@ use bloomgate_filter::{Error, Filter, Value};
 
 use crate::args::Args;
 use crate::context::{Context, Origin};
-use crate::keys::{Keyspace, ReadKey, Stored, WriteKey, filter_of};
+use crate::keys::{Keyspace, Place, ReadKey, Reserved, Stored, WriteKey, filter_of};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 use crate::{guard, replicate};
@@ -90,7 +90,7 @@ pub fn loadchunk(context: Context, origin: Origin, args: Args<'_>, keys: &mut Ke
     let progress = if key.exists()? {
         resume(context, &mut key, iterator, data, origin)?
     } else {
-        key.install(Stored::boxed(Value::arriving(begin(context, origin, iterator, data)?)?)?);
+        key.install(Place::for_value(Value::arriving(begin(context, origin, iterator, data)?)?)?);
         Progress::Stored
     };
     if progress != Progress::Known {
@@ -114,7 +114,7 @@ fn resume(
     let (progress, reserved) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         // The last chunk may need memory for another value, which must be reserved before any change.
-        let reserved = if let Value::Arriving(_) = *writer { Some(Stored::reserve()?) } else { None };
+        let reserved = if let Value::Arriving(_) = *writer { Some(Reserved::full()?) } else { None };
         if let Value::Filter(filter) = &*writer
             && filter.stored_as() != StoredAs::Own
             && iterator == HEADER
@@ -176,7 +176,7 @@ pub fn load(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspac
     } else {
         Filter::boxed(load::decode(data, &ceiling).map_err(Refusal::Load)?)?.into()
     };
-    key.install(Stored::boxed(value)?);
+    key.install(Place::for_value(value)?);
     replicate::verbatim(context);
     guard::filter_replaced(context, args.arg(1)?);
     key.close_changed(&[(true, c"bloom.reserve")]);

@@ -14,7 +14,7 @@ use crate::reply::{self, Refusal};
 pub fn exists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);
-    let exists = key.filter()?.is_some_and(|filter| filter.contains(item.bytes(), &CommandClock::default()));
+    let exists = key.contains(item.bytes())?;
     metrics::items_looked_up(1, exists.into());
     reply::boolean(context, exists);
     Ok(())

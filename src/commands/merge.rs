@@ -5,7 +5,7 @@ use bloomgate_filter::{BloomFilter, Error, Filter, Value, try_box};
 use crate::args::Args;
 use crate::context::{Context, Origin};
 use crate::guard;
-use crate::keys::{Keyspace, ReadKey, Stored, WriteKey};
+use crate::keys::{Keyspace, Place, ReadKey, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
@@ -40,7 +40,7 @@ pub fn merge(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspa
         writer.swap(&mut value);
         freeing::free(value, bytes);
     } else {
-        key.install(Stored::boxed(union.into())?);
+        key.install(Place::for_value(union.into())?);
     }
     replicate::verbatim(context);
     guard::filter_replaced(context, name);

@@ -1,8 +1,9 @@
 //! The types of our values: `bloomgate`, and those of RedisBloom and valkey-bloom for filters of their layouts. Their callbacks save,
 //! load, rewrite, copy, measure, compare and free values.
 
+use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use bloomgate_filter::format::{self, StoredAs};
@@ -10,15 +11,15 @@ use bloomgate_filter::{Ceiling, Error, Unlimited, Value};
 use redis_module::{RedisString, raw};
 
 use super::defragment::defragment;
+use super::place::{PackedStored, Place};
 use super::rewrite;
 use super::snapshot::{self, Snapshot};
-use super::stored::{Stored, stored_at};
+use super::stored::Stored;
 use crate::api::{self, Digest, Io};
 use crate::args::Arg;
 use crate::context::{Context, LogLevel, Text};
 use crate::reply::Refusal;
 use crate::server::ceiling::ServerCeiling;
-use crate::server::freeing;
 
 /// A type that is registered with the server.
 struct Type {
@@ -51,9 +52,8 @@ pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
     !raw.is_null() && TYPES.iter().any(|own| raw == own.raw())
 }
 
-/// The server's handle of the type that a value is stored under.
-pub(super) fn raw_type_of(value: &Value) -> *mut raw::RedisModuleType {
-    let stored_as = value.stored_as();
+/// The server's handle of a type.
+pub(super) fn raw_type(stored_as: StoredAs) -> *mut raw::RedisModuleType {
     TYPES.iter().find(|own| own.stored_as == stored_as).map_or(null_mut(), Type::raw)
 }
 
@@ -101,8 +101,9 @@ macro_rules! callback {
     ($(#[$note:meta])* $name:ident($($argument:ident: $type:ty),*; $value:ident in $pointer:ty) $(-> $result:ty)? $body:block) => {
         $(#[$note])*
         unsafe extern "C" fn $name($($argument: $type,)* $value: $pointer) $(-> $result)? {
+            let view = OnceCell::new();
             // SAFETY: the value was created by this type, and is not mutated during the call.
-            let $value = unsafe { stored_at($value) };
+            let $value = unsafe { Place::of($value).read(&view) };
             $body
         }
     };
@@ -157,8 +158,8 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
         LoadCeiling::None
     };
     let read = stored_as.read(encoding.unsigned_abs(), &mut Snapshot::new(io), &ceiling);
-    match read.and_then(|value| Ok(Stored::boxed(value)?)) {
-        Ok(stored) => Box::into_raw(stored).cast(),
+    match read.and_then(|value| Ok(Place::for_value(value)?)) {
+        Ok(place) => place.pointer(),
         Err(error) => {
             let line = Text::of(format_args!("bloomgate: cannot load a filter: {error}"));
             api::snapshot_log(io, LogLevel::Warning.name(), line.as_c_str());
@@ -213,28 +214,24 @@ callback! {
     }
 }
 
-callback! {
-    memory_usage(; value in *const c_void) -> usize {
-        usize::try_from(value.allocated_bytes()).unwrap_or(usize::MAX)
-    }
+unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
+    // SAFETY: the value was created by this type, and is not mutated during the call.
+    let bytes = unsafe { Place::of(value).allocated_bytes() };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// May run on a background thread of the server. INFO's totals change at once, even if another thread frees the memory later.
 unsafe extern "C" fn free(value: *mut c_void) {
-    let Some(stored) = NonNull::new(value.cast::<Stored>()) else { return };
-    // SAFETY: the value came from `Box::into_raw`, and the server passes it once, when no key holds it any more.
-    let stored = unsafe { Stored::from_raw(stored) };
-    let bytes = stored.value.contents().size_bytes;
-    freeing::free(stored, bytes);
+    // SAFETY: the server passes the value once, when no key holds it any more.
+    unsafe { Place::of(value).free() }
 }
 
-callback! {
-    /// Above an effort of 64 (4 MiB) the server frees values in the background if its settings allow it. It then counts them as lazily
-    /// freed, which eviction takes into account. `free` drops values that arrive on the server's background thread at once.
-    free_effort(_key: *mut raw::RedisModuleString; value in *const c_void) -> usize {
-        const BYTES_PER_EFFORT: usize = 64 * 1024;
-        usize::try_from(value.allocated_bytes()).unwrap_or(usize::MAX) / BYTES_PER_EFFORT + 1
-    }
+/// Above an effort of 64 (4 MiB) the server frees values in the background if its settings allow it. It then counts them as lazily freed,
+/// which eviction takes into account. `free` drops values that arrive on the server's background thread at once.
+unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+    const BYTES_PER_EFFORT: usize = 64 * 1024;
+    // SAFETY: as in `memory_usage`.
+    unsafe { memory_usage(value) / BYTES_PER_EFFORT + 1 }
 }
 
 callback! {
@@ -243,7 +240,7 @@ callback! {
     copy(_from: *mut raw::RedisModuleString, _to: *mut raw::RedisModuleString; value in *const c_void) -> *mut c_void {
         let context = Context::new(null_mut());
         match try_copy(context, &value.value) {
-            Ok(copy) => Box::into_raw(copy).cast(),
+            Ok(copy) => copy.pointer(),
             Err(error) => {
                 if must_succeed(context) {
                     context.abort_replication(error);
@@ -259,7 +256,7 @@ callback! {
 
 /// Copies a value. The ceiling applies to a client's copy. A callback does not see a client, but only a primary that is not loading has
 /// one.
-fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
+fn try_copy(context: Context, value: &Value) -> Result<Place, Error> {
     if context.is_primary() {
         let size_bytes = value.contents().size_bytes;
         ServerCeiling::of(context, context.origin()).allow_blocks(
@@ -268,12 +265,13 @@ fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
             value.allocated_bytes().saturating_sub(size_bytes),
         )?;
     }
-    value.try_clone().and_then(Stored::boxed)
+    value.try_clone().and_then(Place::for_value)
 }
 
 // A background thread frees values.
 const _: () = {
     const fn send<T: Send>() {}
     send::<Stored>();
+    send::<PackedStored>();
     assert!(format::CHUNK_BYTES <= 16 * 1024 * 1024, "a record of the AOF is at most 16 MiB");
 };

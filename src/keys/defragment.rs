@@ -4,11 +4,10 @@
 use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr::NonNull;
 
-use bloomgate_filter::Value;
 use bloomgate_filter::cells::Mover;
 use redis_module::raw;
 
-use super::stored::Stored;
+use super::place::Place;
 use crate::api;
 use crate::{config, metrics};
 
@@ -40,24 +39,20 @@ pub(super) unsafe extern "C" fn defragment(
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the server passes a pointer to its pointer to a value of this type.
-    let Some(mut stored) = NonNull::new(unsafe { *value }.cast::<Stored>()) else { return DONE };
     if !config::defrag_enabled() {
         return DONE;
     }
     let context = api::Defragmenter::new(context);
     let (mut step, mut first) = (Step(context), 0);
     api::defrag_cursor(context, &mut first);
-    if first == 0 {
-        stored = step.moved(stored.cast()).map_or(stored, NonNull::cast);
-        // SAFETY: the value is in its new block now, so the server's pointer must be updated.
-        unsafe { *value = stored.as_ptr().cast() };
-    }
-    // SAFETY: a key holds the value, no command is running on it, and the timer runs on this thread.
-    let stored = unsafe { &mut stored.as_mut().value };
-    // An arriving filter is short-lived: only its own block is moved.
-    let Value::Filter(filter) = stored else { return DONE };
-    let Some(next) = filter.relocate(usize::try_from(first).unwrap_or(usize::MAX), &mut step) else { return DONE };
+    // SAFETY: the server passes a pointer to its pointer to a value of ours, which must follow. No command is running on the value, and
+    // the timer runs on this thread.
+    let next = unsafe {
+        let (place, next) = Place::of(*value).relocate(usize::try_from(first).unwrap_or(usize::MAX), &mut step);
+        *value = place.pointer();
+        next
+    };
+    let Some(next) = next else { return DONE };
     api::set_defrag_cursor(context, next as c_ulong);
     MORE
 }

@@ -3,20 +3,22 @@
 //! A value may be read by several open keys at a time, or be written by one. The compiler checks that: a command has one
 //! [`Keyspace`], which a key that is open for reading borrows shared, and one that is open for writing mutably.
 
+use std::cell::OnceCell;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
-use std::ptr::{NonNull, null_mut};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::null_mut;
 
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::{Filter, Value};
 use redis_module::{RedisString, raw};
 
 use super::data_type;
-use super::stored::{Reserved, Stored, Writer};
+use super::place::{Place, Reserved, View, Writer};
+use super::stored::Stored;
 use crate::api::{self, OwnedString};
 use crate::args::Arg;
-use crate::context::{Context, OK};
+use crate::context::{CommandClock, Context, OK};
 use crate::reply::Refusal;
 
 /// How a key is opened: for reading.
@@ -142,16 +144,16 @@ impl<'a> OpenKey<'a> {
         }
     }
 
-    /// A pointer to the value of ours that the key holds; `None` if the key is missing.
+    /// Where the value of ours is that the key holds; `None` if the key is missing.
     #[inline]
-    fn stored(&self) -> Result<Option<*mut Stored>, Refusal> {
+    fn place(&self) -> Result<Option<Place>, Refusal> {
         if self.raw.is_null() {
             return Ok(None);
         }
-        // SAFETY: the key is open. A key of our type holds a pointer from `Box::into_raw`.
+        // SAFETY: the key is open, and one of our types has a pointer of a `Place`.
         unsafe {
             if data_type::is_ours(api::module_type(self.raw)) {
-                return Ok(Some(api::value(self.raw).cast::<Stored>()));
+                return Ok(Some(Place::of(api::value(self.raw))));
             }
         }
         if self.raw_type() == raw::REDISMODULE_KEYTYPE_EMPTY { Ok(None) } else { Err(Refusal::WrongType) }
@@ -168,14 +170,17 @@ impl Drop for OpenKey<'_> {
 }
 
 /// A key that is open for reading.
-pub struct ReadKey<'a>(OpenKey<'a>);
+pub struct ReadKey<'a> {
+    key: OpenKey<'a>,
+    view: OnceCell<View>,
+}
 
 impl<'a> ReadKey<'a> {
     /// Opens a key.
     #[inline]
     pub fn open(keys: &'a Keyspace, name: Arg<'_>) -> Self {
         // SAFETY: every other key that is open borrows the keyspace shared as well: it is a `ReadKey`.
-        Self(unsafe { OpenKey::open_beside(keys.0, name, READ) })
+        Self { key: unsafe { OpenKey::open_beside(keys.0, name, READ) }, view: OnceCell::new() }
     }
 
     /// The value; `None` if the key is missing.
@@ -183,7 +188,20 @@ impl<'a> ReadKey<'a> {
     pub fn stored(&self) -> Result<Option<&Stored>, Refusal> {
         // SAFETY: the key holds the value as long as nothing writes to the key. Until this key is closed nothing can: it borrows
         // the keyspace.
-        Ok(self.0.stored()?.and_then(|stored| unsafe { stored.as_ref() }))
+        Ok(self.key.place()?.map(|place| unsafe { place.read(&self.view) }))
+    }
+
+    /// Whether the filter may contain an item. A missing filter contains nothing.
+    #[inline]
+    pub fn contains(&self, item: &[u8]) -> Result<bool, Refusal> {
+        let Some(place) = self.key.place()? else { return Ok(false) };
+        // SAFETY: as in `stored`.
+        unsafe {
+            match place {
+                Place::Packed(packed) => Ok(packed.as_ref().contains(item)),
+                Place::Full(stored) => Ok(filter_of(&stored.as_ref().value)?.contains(item, &CommandClock::default())),
+            }
+        }
     }
 
     /// The filter; `None` if the key is missing.
@@ -202,11 +220,21 @@ pub fn filter_of(value: &Value) -> Result<&Filter, Refusal> {
     }
 }
 
+/// The outcome of [`WriteKey::writer_or_add`].
+pub enum AddTarget<'a> {
+    /// The item was looked up, and added if it was new, which this says.
+    Added(bool),
+    /// The value.
+    Value(Writer<'a>),
+}
+
 /// A key that is open for reading and writing.
 pub struct WriteKey<'a> {
     key: OpenKey<'a>,
     context: Context,
     name: Arg<'a>,
+    /// Where a packed value is unpacked.
+    unpacked: MaybeUninit<Stored>,
 }
 
 impl<'a> WriteKey<'a> {
@@ -214,7 +242,7 @@ impl<'a> WriteKey<'a> {
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'a>) -> Result<Self, Refusal> {
         let context = keys.0;
-        Ok(Self { key: OpenKey::open_for_writing(keys, name)?, context, name })
+        Ok(Self { key: OpenKey::open_for_writing(keys, name)?, context, name, unpacked: MaybeUninit::uninit() })
     }
 
     /// Opens a key of a database by its name, outside of a command, and passes it to `work`. The key's access time does not change, so
@@ -229,32 +257,52 @@ impl<'a> WriteKey<'a> {
         let string = OwnedString::of(name).ok_or(Refusal::NotWritable)?;
         let name = string.arg();
         api::select_database(context, database);
-        Ok(work(&mut WriteKey { key: OpenKey::open_in(keys, name, WRITE_QUIETLY)?, context, name }))
+        let key = OpenKey::open_in(keys, name, WRITE_QUIETLY)?;
+        Ok(work(&mut WriteKey { key, context, name, unpacked: MaybeUninit::uninit() }))
     }
 
     /// Whether the key holds a value of ours.
     pub fn exists(&self) -> Result<bool, Refusal> {
-        Ok(self.key.stored()?.is_some())
+        Ok(self.key.place()?.is_some())
     }
 
     /// The value, open for writing; `None` if the key is missing.
     #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
-        let (context, name) = (self.context, self.name);
-        // SAFETY: the key holds the value until it is replaced, which needs this key mutably. Nothing else borrows the value: no
-        // other open key is for this name.
-        Ok(self.key.stored()?.and_then(NonNull::new).map(|stored| unsafe { Writer::new(stored, context, name) }))
+        let place = self.key.place()?;
+        self.writer_at(place)
+    }
+
+    /// `place`: that of the key's value.
+    #[inline(always)]
+    fn writer_at(&mut self, place: Option<Place>) -> Result<Option<Writer<'_>>, Refusal> {
+        let Self { key, context, name, unpacked } = self;
+        // SAFETY: the key holds the value until it is replaced, which needs this key mutably. Nothing else uses the value: no other open
+        // key is for this name.
+        Ok(place.map(|place| unsafe { Writer::new(place, unpacked, key.raw, *context, *name) }).transpose()?)
+    }
+
+    /// Opens the value for writing like [`writer`](Self::writer), unless it is a packed filter and `item` can be added without unpacking
+    /// it; then adds the item for a client.
+    #[inline(always)]
+    pub fn writer_or_add(&mut self, item: Option<Arg<'_>>) -> Result<Option<AddTarget<'_>>, Refusal> {
+        let place = self.key.place()?;
+        if let (Some(item), Some(Place::Packed(mut packed))) = (item, place) {
+            // SAFETY: as in `writer`.
+            if let Some(is_new) = unsafe { packed.as_mut() }.add(item.bytes()) {
+                return Ok(Some(AddTarget::Added(is_new)));
+            }
+        }
+        Ok(self.writer_at(place)?.map(AddTarget::Value))
     }
 
     /// Puts a value under the key, in place of the value that it holds and of its time to live. The server raises an event for a new
     /// key, whose listeners may delete the key: finish the value first.
-    pub fn install(&mut self, stored: Box<Stored>) {
-        let module_type = data_type::raw_type_of(&stored.value);
-        let stored = NonNull::from(Box::leak(stored));
+    pub fn install(&mut self, place: Place) {
         // SAFETY: the key is open for writing. The server owns the value from then on, or refuses it, and then no key holds it.
         unsafe {
-            if api::set_value(self.key.raw, module_type, stored.as_ptr().cast()) != OK {
-                drop(Stored::from_raw(stored));
+            if api::set_value(self.key.raw, data_type::raw_type(place.stored_as()), place.pointer()) != OK {
+                place.free();
             }
         }
     }
@@ -268,8 +316,9 @@ impl<'a> WriteKey<'a> {
     /// Turns an arriving filter into a filter. If the filter is of another type, it is put into the `reserved` memory, and the key
     /// is a new one to the server. The time to live stays.
     pub fn complete(&mut self, reserved: Reserved) -> Result<(), Refusal> {
+        let Some(Place::Full(mut stored)) = self.key.place()? else { return Ok(()) };
         // SAFETY: as in `writer`; the reference is not used after `install`.
-        let Some(stored) = self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }) else { return Ok(()) };
+        let stored = unsafe { stored.as_mut() };
         let Some(filter) = stored.complete() else { return Ok(()) };
         // SAFETY: the key is open for writing.
         unsafe {
@@ -292,14 +341,14 @@ impl<'a> WriteKey<'a> {
         {
             return Err(Refusal::StillLoading);
         }
-        self.complete(Stored::reserve()?)
+        self.complete(Reserved::full()?)
     }
 
     /// Closes the key, signals it as modified (for WATCH and client-side caches), and raises the events that are true. Listeners may
     /// do anything with the key, so it is closed first.
     #[inline]
     pub fn close_changed(self, events: &[(bool, &CStr)]) {
-        let Self { key, context, name } = self;
+        let Self { key, context, name, .. } = self;
         drop(key);
         signal(context, name);
         raise(context, name, events);
@@ -307,7 +356,7 @@ impl<'a> WriteKey<'a> {
 
     /// Closes the key without signalling it as modified, and raises the events that are true.
     pub fn close_unchanged(self, events: &[(bool, &CStr)]) {
-        let Self { key, context, name } = self;
+        let Self { key, context, name, .. } = self;
         drop(key);
         raise(context, name, events);
     }
@@ -397,8 +446,9 @@ unsafe extern "C" fn visit_scanned<F: FnMut(c_int, &[u8], &Stored)>(
     let key = ManuallyDrop::new(OpenKey { raw: key, keyspace: PhantomData });
     // SAFETY: the server passes a key that is open for reading until this returns, and the closure of `step`.
     unsafe {
-        if let (Ok(Some(stored)), Some(visit)) = (key.stored(), visit.cast::<F>().as_mut()) {
-            visit(Context::new(context).database(), RedisString::string_as_slice(name), &*stored);
+        if let (Ok(Some(place)), Some(visit)) = (key.place(), visit.cast::<F>().as_mut()) {
+            let view = OnceCell::new();
+            visit(Context::new(context).database(), RedisString::string_as_slice(name), place.read(&view));
         }
     }
 }

@@ -5,9 +5,11 @@ pub mod data_type;
 mod defragment;
 mod key;
 pub mod pending;
+mod place;
 mod rewrite;
 pub mod snapshot;
 mod stored;
 
-pub use key::{Keyspace, ReadKey, WriteKey, filter_of};
-pub use stored::{Reserved, Stored, begin_generations};
+pub use key::{AddTarget, Keyspace, ReadKey, WriteKey, filter_of};
+pub use place::{Place, Reserved};
+pub use stored::{Stored, begin_generations};

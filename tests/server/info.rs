@@ -72,8 +72,8 @@ fn size_grows_with_the_filter_and_is_part_of_memory_usage() {
             let usage = client.run(&format!("MEMORY USAGE {key}")).number();
             assert!(size > last && size > capacity, "{size} bytes for {capacity} items");
             // Beside the value, MEMORY USAGE counts the key's entry in the server's table, and what the allocator adds to the bits: up to
-            // a quarter.
-            assert!((size..size + size / 4 + 300).contains(&usage), "MEMORY USAGE {usage}, Size {size}");
+            // a quarter. A small filter has fewer bytes of fields than Size counts.
+            assert!((size - 56..size + size / 4 + 300).contains(&usage), "MEMORY USAGE {usage}, Size {size}");
             last = size;
         }
     });

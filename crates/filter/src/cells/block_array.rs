@@ -4,6 +4,7 @@
 //! A block is accessed without a bounds check, which needs `unsafe`.
 
 use std::mem::take;
+use std::ptr::{NonNull, slice_from_raw_parts_mut};
 
 use super::arch::prefetch;
 use super::{BLOCK_BYTES, BLOCK_CELLS, Cells, Mover, PAGE_BYTES, relocate_bytes};
@@ -53,6 +54,10 @@ pub struct BlockArray<const BLOCK: usize> {
     /// See [`Cells::may_lack_items`].
     pub(super) may_lack_items: bool,
 }
+
+/// The padding of an array that is aligned to lines where the allocator does not do that.
+const PADDING: u16 = 63;
+const _: () = assert!(PADDING as usize == LINE_BYTES - 1);
 
 /// Padding is less than a page, so it fits 16 bits.
 const _: () = assert!(PAGE_BYTES <= u16::MAX as usize);
@@ -136,6 +141,46 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     fn offset(&self, block: u64) -> usize {
         let block = usize::try_from(block).unwrap_or(usize::MAX).min(self.size() / BLOCK - 1);
         usize::from(self.start) + block * BLOCK
+    }
+}
+
+/// The allocation of an array without its fields, for an owner that stores them in less space. It does not free the allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocation(NonNull<u8>);
+
+// SAFETY: bytes belong to no thread.
+unsafe impl Send for Allocation {}
+
+impl<const BLOCK: usize> BlockArray<BLOCK> {
+    /// Whether the allocation has room for padding.
+    pub(crate) const fn is_padded(&self) -> bool {
+        self.padding > 0
+    }
+
+    /// Returns the allocation, which the array still owns.
+    pub(crate) fn allocation(&self) -> Allocation {
+        Allocation(NonNull::from(&*self.storage).cast())
+    }
+
+    /// Returns the array that owns an allocation. The array is smaller than [`PAGE_ALIGNED_FROM_BYTES`].
+    ///
+    /// # Safety
+    /// The allocation must be that of an array with this number of blocks and this padding, and no other array may be used or dropped
+    /// that owns it.
+    #[inline]
+    pub(crate) unsafe fn of_allocation(
+        allocation: Allocation,
+        blocks: u8,
+        is_padded: bool,
+        may_lack_items: bool,
+    ) -> Self {
+        let size = usize::from(blocks) * BLOCK;
+        let padding = if is_padded { PADDING } else { 0 };
+        let length = size + usize::from(padding);
+        // SAFETY: the caller's promise; `zeroed` has made a box of this length.
+        let storage = unsafe { Box::from_raw(slice_from_raw_parts_mut(allocation.0.as_ptr(), length)) };
+        let start = if is_padded { first_block(&storage, size) } else { 0 };
+        Self { storage, start, padding, may_lack_items }
     }
 }
 

@@ -8,6 +8,7 @@ mod counters;
 mod histogram;
 
 pub use array::BitArray;
+pub(crate) use block_array::Allocation;
 pub use block_array::{BlockArray, BlockCell, BlockedCells, Blocks, PAGE_ALIGNED_FROM_BYTES, Prefix};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
 pub use histogram::{Histogram, sampled_ones, unite};

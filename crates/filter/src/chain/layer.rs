@@ -50,6 +50,13 @@ impl<G: Geometry> Layer<G> {
         Ok(Self { rate, capacity, items, geometry, cells })
     }
 
+    /// Returns a layer of parts that fit, which is not checked.
+    #[inline]
+    pub(crate) const fn of_parts(description: LayerDescription<G>, cells: G::Cells) -> Self {
+        let LayerDescription { rate, capacity, items, geometry } = description;
+        Self { rate, capacity, items, geometry, cells }
+    }
+
     /// Everything about the layer except its cells.
     pub const fn description(&self) -> LayerDescription<G> {
         LayerDescription { rate: self.rate, capacity: self.capacity, items: self.items, geometry: self.geometry }
@@ -247,7 +254,8 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Sets the number of items, limited to the capacity: effects may insert more items than that.
-    pub(super) fn set_items(&mut self, items: u64) {
+    #[inline]
+    pub(crate) fn set_items(&mut self, items: u64) {
         self.items = items.min(self.capacity);
     }
 
@@ -375,6 +383,14 @@ impl<G: Geometry> Layers<G> {
         match replace(self, Self::NONE) {
             Self::One(layer) => list.push(layer),
             Self::Many { list: mut layers, .. } => list.append(&mut layers),
+        }
+    }
+
+    /// Passes the layers to `take`, oldest first.
+    pub(super) fn drain(self, take: impl FnMut(Layer<G>)) {
+        match self {
+            Self::One(layer) => std::iter::once(layer).for_each(take),
+            Self::Many { list, .. } => list.into_iter().for_each(take),
         }
     }
 

@@ -112,6 +112,32 @@ impl<R: Rules> Chain<R> {
         Ok(Self { rules, layers: Layers::of(layers, totals), extras: None })
     }
 
+    /// Creates a filter of one layer.
+    #[inline]
+    pub(crate) const fn of_layer(rules: R, layer: Layer<R::Geometry>) -> Self {
+        Self { rules, layers: Layers::One(layer), extras: None }
+    }
+
+    /// Passes the layers to `take`, oldest first.
+    pub(crate) fn drain_layers(self, take: impl FnMut(Layer<R::Geometry>)) {
+        self.layers.drain(take);
+    }
+
+    /// Returns the layers as a list; the empty list for a filter of one layer.
+    #[inline]
+    pub(crate) fn into_list(self) -> Vec<Layer<R::Geometry>> {
+        match self.layers {
+            Layers::One(_) => Vec::new(),
+            Layers::Many { list, .. } => list,
+        }
+    }
+
+    /// Whether it has pending adds or deleted items.
+    #[inline]
+    pub(crate) const fn has_extras(&self) -> bool {
+        self.extras.is_some()
+    }
+
     /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn without_layers(rules: R) -> Self {
         Self { rules, layers: Layers::NONE, extras: None }
