@@ -10,7 +10,7 @@ use crate::hash::HashBatch;
 use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
 
-/// How the filters of a kind add and delete: which of the ways below they take.
+/// How the filters of a kind add and delete, by the functions below.
 pub trait AddRules: Rules {
     /// Adds the item with this hash.
     #[inline]
@@ -50,7 +50,7 @@ pub trait AddRules: Rules {
 /// How a full fixed chain treats an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// It is refused, and the next bucket of a ring takes it.
+    /// It is refused, and the ring's next bucket receives it.
     Refuse,
     /// Its cells are set without counting it, because the primary had room for it.
     Insert,
@@ -58,7 +58,7 @@ pub(crate) enum WhenFull {
 
 impl<R: AddRules> Chain<R> {
     /// Adds an item for a client. Returns whether it was new. A new item that tests as present (a false positive) is not added,
-    /// because lookups find it anyway.
+    /// because lookups already find it.
     ///
     /// ```
     /// use bloomgate_filter::{BloomFilter, Error, Scaling, Unlimited};
@@ -118,7 +118,7 @@ impl<R: Rules> Chain<R> {
         let all = Mask::first(hashes.len());
         let mut added = Added::NONE;
         let from_bytes = ceiling.pending_from_bytes();
-        // Layers before the newest do not change: look the whole batch up there first.
+        // Layers before the newest do not change, so the whole batch is looked up there first.
         let in_older = |(_, older): (_, &[_])| contains_in(older, hashes, all - known, |_| ());
         let mut in_older = known | self.layers.split_last().map_or(Mask::NONE, in_older);
         // This includes adds that are pending in the newest layer. Adds that become pending below are looked up there.
@@ -134,7 +134,7 @@ impl<R: Rules> Chain<R> {
             if is_through {
                 break;
             }
-            // The next item needs a new layer, and the newest becomes an older one.
+            // The next item needs a new layer, and the newest layer becomes an older one.
             let Some(newest) = self.layers.last() else { break };
             let open = wanted - Mask::first(added.done);
             let in_newest = newest.contains_batch(hashes, open, Prefetch::Rest, |_| ());
@@ -228,7 +228,7 @@ impl<R: Rules> Chain<R> {
     }
 }
 
-/// Continues a batch at `added.done`: adds the items of the mask `wanted` to the newest layer unless they are found there.
+/// Continues a batch at `added.done`: adds the items of the mask `wanted` to the newest layer if they are not found there.
 /// Returns whether the batch is done; if not, the item at `added.done` is new and the layer is full.
 #[inline]
 fn add_until_full<G: Geometry>(newest: &mut Layer<G>, hashes: &[G::Hash], wanted: Mask, added: &mut Added) -> bool {
@@ -277,9 +277,9 @@ fn add_until_full_in<G: Geometry>(
 pub enum Origin {
     /// A client.
     Client,
-    /// A primary, or the server that wrote the AOF, possibly by another clock: it has already made the change. A native filter
-    /// repeats the change without a lookup, which could give another answer: a pending add there was distinguished from other
-    /// items with the same bits.
+    /// A primary, or the server that wrote the AOF, possibly with another clock. It has already made the change. A native
+    /// filter repeats the change without a lookup, which could give another answer: on the primary, an item with a pending add
+    /// was distinguished from other items with the same bits.
     Effect,
 }
 

@@ -87,8 +87,8 @@ where
 {
     /// Deletes the items of a batch, in order.
     ///
-    /// The primary of an effect may have found an item by bits that are pending here, if this server was the primary until a moment
-    /// ago. So an effect is looked up in the cells as they will be.
+    /// The primary may have found an item by bits that are still pending here, if this server was the primary until a moment ago.
+    /// So an effect is looked up in the cells with the pending adds included.
     pub(crate) fn delete_batch(&mut self, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Removed {
         let present = if origin == Origin::Effect && self.pends() {
             match CellsReader::new(self) {
@@ -124,8 +124,7 @@ where
         Deleted::insert(self.deleted_slot()?, hash)
     }
 
-    /// Takes the next entries of a stored table, in order.
-    /// On an error, nothing has changed.
+    /// Appends the next entries of a stored table, in order. On an error, nothing has changed.
     pub(crate) fn take_deleted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
         if run.is_empty() {
             return Ok(());

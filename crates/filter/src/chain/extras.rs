@@ -80,12 +80,12 @@ impl Pending {
         self.sets.iter().fold(Mask::NONE, |found, set| found | set.hashes.contains_batch(hashes, wanted - found))
     }
 
-    /// Prefetches what lookups of the hashes of the mask `wanted` read.
+    /// Prefetches the memory that lookups of the hashes of the mask `wanted` read.
     pub(super) fn prefetch(&self, hashes: &[ItemHash], wanted: Mask) {
         self.sets.iter().for_each(|set| set.hashes.prefetch(hashes, wanted));
     }
 
-    /// Prefetches what a lookup or an add of one item reads.
+    /// Prefetches the memory that a lookup or an add of one item reads.
     #[cold]
     #[inline(never)]
     pub(super) fn prefetch_one(&self, hash: ItemHash) {
@@ -211,7 +211,7 @@ impl Deleted {
         self.hashes.allocated_bytes() + size_of::<Self>() as u64
     }
 
-    /// Lets the mover move it, starting at segment number `first`; see [`HashSet::relocate`].
+    /// Moves its memory with `mover`, starting at segment number `first`; see [`HashSet::relocate`].
     pub(super) fn relocate(this: &mut Box<Self>, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             relocate_boxed(this, mover);

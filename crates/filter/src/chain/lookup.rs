@@ -83,7 +83,7 @@ impl<R: Rules> Chain<R> {
         self.add_pending_hits(hashes, wanted, present)
     }
 
-    /// Prefetches what lookups of the items of the mask `wanted` read first in the newest layer.
+    /// Prefetches the memory of the newest layer that lookups of the items of the mask `wanted` read first.
     #[inline]
     pub(crate) fn prefetch_first(&self, probes: &mut Probes<'_, R::Geometry>, wanted: Mask) {
         if let Some(newest) = self.layers.last() {
@@ -131,7 +131,7 @@ pub(super) fn contains_in<G: Geometry>(
     present | contains_in_older(older, hashes, wanted - present)
 }
 
-/// Looks up like [`contains_one`], but is never inlined: for adds, where there are mostly no older layers.
+/// Like [`contains_one`], but never inlined: for adds, where older layers are rare.
 #[inline(never)]
 pub(super) fn contains_one_apart<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
     contains_one(layers, hash)
@@ -178,7 +178,7 @@ pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::H
     present | layer.contains_batch(hashes, maybe, Prefetch::Rest, |_| ())
 }
 
-/// Prefetches what a lookup of one item reads first in each of the layers.
+/// Prefetches the memory of each layer that a lookup of one item reads first.
 #[inline(never)]
 pub(super) fn prefetch_one<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) {
     let prefix = G::prefix(hash, hashes_min(layers));
@@ -198,7 +198,7 @@ fn hashes_min<G: Geometry>(layers: &[Layer<G>]) -> u32 {
     layers.iter().map(|layer| layer.geometry().hashes()).min().unwrap_or(0)
 }
 
-/// An item that was found in no layer so far.
+/// An item that has not been found in any layer so far.
 #[derive(Clone, Copy)]
 struct OpenItem<G: Geometry> {
     hash: G::Hash,

@@ -32,8 +32,8 @@ impl<R: Rules> Chain<R> {
         self.pending().map_or(0, Pending::allocated_bytes)
     }
 
-    /// Whether the ceiling has room for all that the pending adds of the newest layer may still take. If they began to fill memory that
-    /// is short, the server would soon refuse the adds, or evict other keys for them.
+    /// Whether the ceiling has room for all memory that the pending adds of the newest layer may still take. Otherwise the server would
+    /// soon refuse the adds, or evict other keys for them.
     #[cold]
     #[inline(never)]
     pub(super) fn has_room_to_pend(&self, ceiling: &impl Ceiling) -> bool {
@@ -41,7 +41,8 @@ impl<R: Rules> Chain<R> {
         ceiling.has_room_to_pend(Pending::growth(self.pending(), self.layers.len().saturating_sub(1), newest))
     }
 
-    /// Adds an absent item to the newest layer, which is not full: as a pending add if memory and the layer's set have room.
+    /// Adds an absent item to the newest layer, which must not be full; as a pending add if memory and the layer's set have
+    /// room.
     #[cold]
     #[inline(never)]
     pub(super) fn insert_or_pend(&mut self, hash: HashOf<R>, probe: <R::Geometry as Geometry>::Probe, has_room: bool) {
@@ -62,7 +63,7 @@ impl<R: Rules> Chain<R> {
         }
     }
 
-    /// Continues a batch at `added.done`: adds the items of the mask `wanted` to the newest layer as pending adds unless they are
+    /// Continues a batch at `added.done`: adds the items of the mask `wanted` to the newest layer as pending adds if they are not
     /// found there. Returns whether the batch is done; if not, the item at `added.done` is new and the layer is full.
     #[cold]
     pub(super) fn add_or_pend_until_full(
@@ -91,9 +92,9 @@ impl<R: Rules> Chain<R> {
         true
     }
 
-    /// Flushes up to `most` pending adds into the cells, those of the oldest layer first. Returns how many: 0 if none are left.
-    /// Each costs up to two microseconds, because its page is rarely in the cache and the first write to a page after a fork is
-    /// a page fault.
+    /// Flushes up to `most` pending adds into the cells, beginning with the oldest layer. Returns their number, 0 if none are
+    /// left. Each costs up to two microseconds, because its page is rarely in the cache and the first write to a page after a
+    /// fork is a page fault.
     pub(crate) fn flush_pending(&mut self, most: usize) -> usize {
         let mut merged = 0;
         while merged < most {
@@ -140,7 +141,7 @@ impl<R: Rules> Chain<R> {
         pending.contains(R::Geometry::to_pending(hash))
     }
 
-    /// Prefetches what lookups of the items of the mask `wanted` read of the pending adds.
+    /// Prefetches the parts of the pending adds that lookups of the items of the mask `wanted` read.
     #[inline]
     pub(super) fn prefetch_pending(&self, hashes: &[HashOf<R>], wanted: Mask) {
         if let Some(pending) = self.pending() {
@@ -150,15 +151,15 @@ impl<R: Rules> Chain<R> {
 }
 
 impl<G: Geometry> Layer<G> {
-    /// Whether new adds may become pending, if a ceiling allows that for layers of at least this size.
+    /// Whether new adds may become pending, given the smallest layer size for which the ceiling allows it.
     #[inline]
     pub(super) fn may_pend(&self, from_bytes: Option<u64>) -> bool {
         from_bytes.is_some_and(|from_bytes| self.geometry().size_bytes() >= from_bytes)
     }
 }
 
-// A layer together with its pending adds, for code that reads its cells as a whole: it reads copies of pieces with the pending
-// adds included, and does not write the layer. Saving, copying, comparing, measuring and uniting need it.
+// A layer together with its pending adds, for code that reads all of its cells: saving, copying, comparing, measuring and
+// uniting. Such code reads copies of pieces that include the pending adds, and does not write the layer.
 
 /// The size of a piece.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -274,8 +275,8 @@ pub(super) fn histogram_of<G: SupportsPending>(layers: &[LayerView<'_, G>], bits
     histogram
 }
 
-/// Looks up items in the cells of a chain as its replicas have them, with the pending adds included. Items must be in ascending
-/// order of their hashes, so that each piece of a layer with pending adds is copied once.
+/// Looks up items in the cells of a chain with the pending adds included, as in the cells of its replicas. Items must be in
+/// ascending order of their hashes, so that each piece of a layer with pending adds is copied once.
 pub(crate) struct CellsReader<'a, R: Rules> {
     chain: &'a Chain<R>,
     /// One for each layer with pending adds.
@@ -290,7 +291,7 @@ struct Piece<'a, G: SupportsPending> {
 }
 
 impl<'a, R: Rules> CellsReader<'a, R> {
-    /// Starts before the first item.
+    /// Creates a reader before the first item.
     pub(crate) fn new(chain: &'a Chain<R>) -> Result<Self, Error> {
         let mut pieces = Vec::new();
         let layers = (0..chain.layers.len()).filter_map(|index| chain.layer_view(index));

@@ -1,4 +1,5 @@
-//! Differences between kinds of filters: the hash, the growth and its limits. `adding.rs` has the differences in adding and deleting.
+//! The differences between kinds of filters in hashing, in growth and in its limits. `adding.rs` contains the differences in adding
+//! and deleting.
 
 use std::fmt::Debug;
 
@@ -35,7 +36,7 @@ pub trait ChainSpec {
 
 /// How the filters of a kind hash and grow.
 pub trait Rules: Clone + PartialEq + Debug {
-    /// Where an item's cells are.
+    /// The positions of an item's cells.
     type Geometry: SupportsPending;
     /// Where a chain stores its table of deleted items; `()` for a kind without one.
     type Deleted: DeletedSlot;
@@ -53,12 +54,12 @@ pub trait Rules: Clone + PartialEq + Debug {
     fn hashes_per_item(&self) -> u32 {
         1
     }
-    /// How the filter behaves when it is full.
+    /// The behavior of a full filter.
     fn scaling(&self) -> Scaling;
-    /// Returns the layer after `index` others, the newest of which has this capacity and rate.
+    /// Returns layer number `index`, counted from 0. The layer before it has this capacity and rate.
     fn next_layer(&self, index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Self::Geometry>, Error>;
-    /// Returns the size of a filter with this number of layers and bytes of cells, as BF.INFO shows it. For layouts of other
-    /// modules it is the size that those report.
+    /// Returns the size of a filter with this number of layers and bytes of cells, as BF.INFO shows it. For the layouts of
+    /// other modules, it is the size that those modules report.
     fn size_bytes(layers: usize, cells_bytes: u64) -> u64;
     /// Allocates the cells of a layer, all zero.
     fn zeroed(&self, geometry: &Self::Geometry) -> Result<<Self::Geometry as Geometry>::Cells, Error>;
@@ -69,8 +70,8 @@ pub trait Rules: Clone + PartialEq + Debug {
     }
 }
 
-/// Asks a ceiling for a layer after `layers` others, in a filter whose table of deleted items has `entries_bytes`. Requests the
-/// bytes by which the filter grows.
+/// Checks whether a ceiling allows a layer after `layers` others, in a filter whose table of deleted items has `entries_bytes`.
+/// Requests the bytes by which the filter grows.
 pub(crate) fn check_layer<R: Rules>(
     ceiling: &impl Ceiling,
     layers: usize,

@@ -1,6 +1,6 @@
 //! The union of chains whose layers have the same shapes, planned and checked as a whole before any bit changes.
 //!
-//! It exists for layers of bits only. Counters cannot be united, because the items that both chains have are unknown.
+//! It exists for layers of bits only. Counters cannot be united, because the items that are in both chains are unknown.
 
 use super::Chain;
 use super::layer::{Layer, Layers, Totals};
@@ -16,11 +16,11 @@ use crate::memory::{reserve, rounding_bytes};
 pub(crate) struct Union<R: Rules> {
     /// Space for all layers.
     layers: Vec<Layer<R::Geometry>>,
-    /// The layers that the chain lacks, empty.
+    /// Empty layers that the chain lacks.
     lacking: Vec<Layer<R::Geometry>>,
     /// The number of items that each layer will have.
     items: Vec<Items>,
-    /// The totals if each layer had the most items that it may have.
+    /// The totals if each layer had its maximum number of items.
     totals: Totals,
 }
 
@@ -129,7 +129,7 @@ impl<R: Rules> Chain<R> {
         self.layers.set_older_items(older_items);
     }
 
-    /// Unites a layer with those of others. Returns the number of its items if it must be estimated.
+    /// Unites a layer with the same layer of the others. Returns the number of its items if it must be estimated.
     fn unite_layer(
         &mut self,
         index: usize,

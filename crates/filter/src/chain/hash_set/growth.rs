@@ -1,4 +1,4 @@
-//! The growth of a set of hashes: a segment gets a larger table, or is split in two. A step that fails changes nothing.
+//! The growth of a set of hashes: a segment gets a larger table, or is split in two. A failed step changes nothing.
 
 use super::segment::{BUCKET_BYTES, BUCKET_ROOM, BUCKETS_MAX, Segment, buckets_for};
 use super::{FEW_MAX, HashSet, place};
@@ -18,8 +18,8 @@ pub(super) const FEW_STEP: usize = 4;
 const LISTS_BYTES: u64 = (size_of::<Segment>() + size_of::<u32>() + 2 * BLOCK_BYTES) as u64;
 
 impl HashSet {
-    /// Returns how many hashes fit in `bytes` bytes, in whatever order they are added. Equal limits give equal room, however
-    /// each set was built.
+    /// Returns how many hashes fit in `bytes` bytes, in whatever order they are added. Equal limits give equal capacities,
+    /// independent of the history of each set.
     ///
     /// A set that only grew takes 19 to 24 bytes per hash. A segment keeps its largest table, so a set whose hashes are constantly
     /// replaced takes about 24.
@@ -31,7 +31,7 @@ impl HashSet {
         max(few, max(one_segment, many))
     }
 
-    /// Grows until the segment of a hash has room for it, or takes the last room of a segment that cannot grow.
+    /// Grows until the segment of a hash has room for it, or uses the last free slots of a segment that cannot grow.
     pub(super) fn make_room(&mut self, hash: ItemHash) -> Result<(), Error> {
         loop {
             let (has_room, has_last_room) =

@@ -6,8 +6,8 @@
 //! two by the next bit of `h1`. So growth never touches more than one segment and, now and then, the directory: 4 bytes for about
 //! 2000 hashes.
 //!
-//! The division into segments depends on past removals, but what is written or compared does not: sets are equal if they hold the
-//! same hashes, and [`for_each_sorted_run`](HashSet::for_each_sorted_run) divides them at fixed places.
+//! The division into segments depends on past removals, but the stored form and comparisons do not: sets are equal if they hold
+//! the same hashes, and [`for_each_sorted_run`](HashSet::for_each_sorted_run) divides them at fixed places.
 
 mod growth;
 mod order;
@@ -188,8 +188,8 @@ impl HashSet {
         Ok(Self { few, segments, directory, tables_bytes, ..*self })
     }
 
-    /// Lets the mover move the segments, starting at number `first`. Returns the number of the segment to continue with if the mover
-    /// stops before the last. If the set grows in between, the caller can continue there: new segments are appended.
+    /// Moves the segments with `mover`, starting at number `first`. If the mover stops before the last segment, returns the number
+    /// of the segment to continue with. It remains valid if the set grows in between, because new segments are appended.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             relocate_elements(&mut self.few, mover);
@@ -206,17 +206,18 @@ impl HashSet {
         None
     }
 
-    /// Passes all hashes in ascending order to `f`, in runs of [`RUN`](Self::RUN) and a last one that may be shorter, whatever
-    /// the segments of the set are. Sorts a copy of each segment on the stack (122 KiB in all), so that a save needs no memory.
+    /// Calls `f` with all hashes in ascending order, in runs of [`RUN`](Self::RUN), the last of which may be shorter. The runs
+    /// do not depend on the segments. Sorts a copy of each segment on the stack (122 KiB in all), so that a save needs no
+    /// memory.
     ///
     /// # Errors
-    /// Those of `f`, which ends the iteration.
+    /// An error of `f` ends the iteration.
     pub fn for_each_sorted_run<E>(&self, f: impl FnMut(&[ItemHash]) -> Result<(), E>) -> Result<(), E> {
         self.for_each_sorted_run_after(0, f)
     }
 
-    /// Passes all hashes but the smallest `skipped` to `f`, like [`for_each_sorted_run`](Self::for_each_sorted_run). Skips segments by
-    /// their counts.
+    /// Calls `f` with all hashes except the smallest `skipped`, like [`for_each_sorted_run`](Self::for_each_sorted_run). Skips
+    /// segments by their counts.
     pub(crate) fn for_each_sorted_run_after<E>(
         &self,
         mut skipped: usize,
@@ -345,11 +346,11 @@ impl Lookup<'_> {
 /// Returns a hash's index in a directory of 2^`depth` elements, `depth` at most 20: the top bits of `h1`.
 #[inline]
 const fn place(hash: ItemHash, depth: u32) -> usize {
-    // Two shifts, because a shift by 64 would be none.
+    // Two shifts, because a shift by 64 would overflow.
     (hash.h1 >> 1 >> (63 - depth)) as usize
 }
 
-/// Equal as sets. Looks up every hash of one in the other.
+/// Compares as sets: looks up every hash of one in the other.
 impl PartialEq for HashSet {
     fn eq(&self, other: &Self) -> bool {
         let mut hashes = self.few.iter().copied().chain(self.segments.iter().flat_map(Segment::hashes));

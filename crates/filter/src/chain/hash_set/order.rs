@@ -7,7 +7,7 @@ use crate::hash::ItemHash;
 use crate::mask::Mask;
 
 impl HashSet {
-    /// Returns the hashes whose `h1` is from `first` to `last`, inclusive; within a segment in no order. Reads only the segments that
+    /// Returns the hashes whose `h1` is from `first` to `last`, inclusive; unordered within a segment. Reads only the segments that
     /// can have such hashes, each at most 62 KiB.
     pub fn between(&self, first: u64, last: u64) -> impl Iterator<Item = ItemHash> {
         let at = |h1| place(ItemHash { h1, h2: 0 }, self.depth);
@@ -38,7 +38,7 @@ impl HashSet {
         count
     }
 
-    /// Prefetches what a lookup or an insert of the hashes of the mask `wanted` reads.
+    /// Prefetches the memory that a lookup or an insert of the hashes of the mask `wanted` reads.
     #[inline]
     pub fn prefetch(&self, hashes: &[ItemHash], wanted: Mask) {
         for (_, hash) in wanted.each_of(hashes) {

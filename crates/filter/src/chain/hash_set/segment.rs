@@ -1,11 +1,11 @@
 //! A segment of a set of hashes: one table of buckets. A bucket is a line of 64 bytes and the entries of its hashes. The low half
 //! of `h2` selects a hash's home bucket; if that is full, the hash is stored in the next bucket with a free slot.
 //!
-//! A bucket's line holds the tag of each hash stored there (the low 16 bits of `h1`), their number, and a byte that says which
-//! of eight kinds of hashes have overflowed past it. If no hash of its kind has, a search ends at that line. So a lookup of an
-//! absent hash reads one line, rarely a second one and hardly ever an entry. The entries follow the lines, 14 bytes each: the
-//! hash without its tag. When a hash is removed, the last hash of its bucket moves into the free slot, and the buckets that the
-//! removed hash overflowed recompute their kinds: there are no tombstones.
+//! A bucket's line holds the tag of each hash stored there (the low 16 bits of `h1`), their number, and a byte with a bit for
+//! each of eight kinds of hashes that have overflowed past it. A search ends at a line where this bit is not set for the kind
+//! of its hash. So a lookup of an absent hash reads one line, rarely a second one and hardly ever an entry. The entries follow
+//! the lines, 14 bytes each: the hash without its tag. When a hash is removed, the last hash of its bucket moves into the free
+//! slot, and the buckets that the removed hash overflowed recompute their kinds: there are no tombstones.
 //!
 //! A table has 1 to 128 buckets in steps of a quarter of a power of two (64, 80, 96, 112, 128), so that the memory of a set
 //! follows its length closely: 19 to 24 bytes a hash. These are also the size classes of jemalloc.
@@ -27,7 +27,7 @@ pub(super) const BUCKET_BYTES: u64 = (BLOCK_BYTES + BUCKET_SLOTS * ENTRY_BYTES) 
 pub(super) const BUCKET_ROOM: usize = 26;
 /// The most hashes of a table, fifteen sixteenths of its slots.
 pub(super) const ENTRIES_MAX: usize = most_of(BUCKETS_MAX);
-/// The places in a line of the number of hashes in its bucket, and of the kinds that overflowed past it, a bit each.
+/// The offsets in a line of the number of hashes in its bucket, and of the bitmap of kinds that overflowed past it.
 const USED_AT: usize = 62;
 const OVERFLOW_AT: usize = 63;
 
@@ -131,7 +131,7 @@ impl Segment {
         Ok(Self { table: self.table.as_ref().map(copied).transpose()?, ..*self })
     }
 
-    /// Lets the mover move its table.
+    /// Moves its table with `mover`.
     pub(super) fn relocate(&mut self, mover: &mut impl Mover) {
         if let Some(table) = &mut self.table {
             table.relocate(mover);
@@ -153,17 +153,17 @@ impl Segment {
         self.entries as usize
     }
 
-    /// Whether most buckets will still have a free slot after another hash.
+    /// Whether most buckets will still have a free slot after one more hash.
     pub(super) const fn has_room(&self) -> bool {
         self.entries() < self.buckets() * BUCKET_ROOM
     }
 
-    /// Whether it will be at most fifteen sixteenths full after another hash.
+    /// Whether it will be at most fifteen sixteenths full after one more hash.
     pub(super) const fn has_last_room(&self) -> bool {
         self.entries() < most_of(self.buckets())
     }
 
-    /// Returns its hashes, in no order.
+    /// Returns its hashes, unordered.
     pub(super) fn hashes(&self) -> impl Iterator<Item = ItemHash> {
         (0..self.buckets()).flat_map(|bucket| self.hashes_in(bucket))
     }

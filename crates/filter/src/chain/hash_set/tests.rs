@@ -1,4 +1,4 @@
-//! The set of hashes, compared with the standard library's.
+//! Compares the set of hashes with a set of the standard library.
 
 use std::collections::BTreeSet;
 
