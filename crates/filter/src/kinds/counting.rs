@@ -1,9 +1,9 @@
 //! Counting filters, for sets whose members are added and removed indefinitely: 4-bit counters in place of bits, one layer of
 //! fixed capacity, four times the memory.
 //!
-//! Every add counts, even of an item that is found: the filter cannot tell whether the item is present or others share its
-//! counters, and a delete decrements what its add incremented. As long as only added items are deleted, no delete makes another
-//! item absent.
+//! Every add is counted, even if the item is found: the filter cannot distinguish a present item from one whose counters belong
+//! to other items, and a delete decrements the counters that the add incremented. As long as only added items are deleted, no
+//! delete makes another item absent.
 
 use std::ffi::CStr;
 
@@ -23,13 +23,14 @@ use crate::host::Ceiling;
 pub struct CountingSpec {
     /// The requested false positive rate, [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`].
     pub rate: f64,
-    /// The number of adds that it takes, less deletes; at least 1.
+    /// The number of adds that it can hold, minus deletes; at least 1.
     pub capacity: u64,
-    /// How it hashes.
+    /// The hash function and its seed.
     pub hasher: Hasher,
 }
 
-/// The part of a definition that the only layer does not have. A filter stores no more, so that it is no larger than others.
+/// The part of a definition that is not in the filter's only layer. A filter stores nothing else of the definition, so it is no
+/// larger than other kinds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountingRules {
     hasher: Hasher,
@@ -83,8 +84,8 @@ impl AddRules for CountingRules {
         chain.count_up_batch(hashes)
     }
 
-    /// Decrements the counters of items that are found. An effect does the same, because the primary found what this filter
-    /// finds.
+    /// Decrements the counters of items that are found. An effect does the same, because this filter finds the same items as
+    /// the primary.
     fn remove_batch(
         chain: &mut CountingFilter,
         hashes: &HashBatch,
@@ -158,8 +159,8 @@ impl CountingSpec {
 pub type CountingFilter = Chain<CountingRules>;
 
 impl CountingFilter {
-    /// Creates a filter with layers as described, their counters all zero, for a reader that fills them in. Asks the ceiling
-    /// before anything is allocated.
+    /// Creates a filter with the described layers, whose counters are zero until a reader fills them in. Checks the ceiling
+    /// before it allocates.
     pub fn with_zero_counters(
         spec: CountingSpec,
         layers: &[LayerDescription<BlockedCounters>],
@@ -174,7 +175,8 @@ impl CountingFilter {
         Self::with_empty_layers(spec.rules(), layers.iter().copied(), ceiling)
     }
 
-    /// Its definition. A filter without its layer, which stands in for one that was moved out, has any.
+    /// Returns its definition. For the placeholder of a filter that was moved out, which has no layer, the definition is
+    /// arbitrary.
     pub fn spec(&self) -> CountingSpec {
         let layer = self.layers().first().map(Layer::description);
         let (rate, capacity) = layer.map_or((RATE_MAX, 1), |layer| (layer.rate, layer.capacity));

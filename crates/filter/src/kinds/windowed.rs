@@ -1,9 +1,9 @@
 //! Filters that forget: a ring of native chains with a clock. Each chain is a bucket. New items are added to the newest bucket, and
 //! the oldest bucket is dropped as a whole, after a window of time or after a number of other items.
 //!
-//! Callers pass the time with each call. Lookups skip expired buckets, which are dropped when the next bucket begins. That is a
-//! change that the server replicates, so the caller of an add checks for it first ([`WindowedFilter::bucket_due`]) and begins the
-//! bucket.
+//! Callers pass the time with each call. Lookups skip expired buckets, which are dropped when the next bucket begins. The server
+//! must replicate the beginning of a bucket, so before an add the caller checks whether one is due
+//! ([`WindowedFilter::bucket_due`]) and begins it.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -32,11 +32,11 @@ pub const BUCKETS: u32 = 8;
 pub const BUCKETS_MIN: u32 = 3;
 /// The most buckets.
 pub const BUCKETS_MAX: u32 = 64;
-/// The number of layers of a whole ring above which no bucket grows: each bucket may begin with one layer.
+/// The number of layers of the whole ring up to which buckets grow. Beyond it, each bucket may still begin with one layer.
 const RING_LAYERS_MAX: usize = LAYERS_MAX - BUCKETS_MAX as usize;
 /// The longest window, in seconds: about three hundred years.
 pub const SECONDS_MAX: u64 = 10_000_000_000;
-/// The largest slot and time, so that they and the next ones also fit a signed number.
+/// The largest slot number and time; their successors also fit a signed number.
 const NUMBER_MAX: u64 = 1 << 62;
 
 /// When a ring forgets an item.
@@ -60,9 +60,9 @@ pub struct WindowedSpec {
     pub rate: f64,
     /// The expected number of new items per window, or for ROLLING, the number of most recent items to remember; at least 1.
     pub capacity: u64,
-    /// How a bucket behaves that is full before its end.
+    /// The behavior of a bucket that is full before its end.
     pub scaling: Scaling,
-    /// How it hashes.
+    /// The hash function and its seed.
     pub hasher: Hasher,
     /// When it forgets an item.
     pub forgets: Retention,
@@ -81,19 +81,19 @@ impl WindowedSpec {
         forgets && whole.check().is_ok() && self.capacity >= 1 && (BUCKETS_MIN..=BUCKETS_MAX).contains(&self.buckets)
     }
 
-    /// The capacity of a bucket if none before it took more items.
+    /// The capacity of a bucket if no earlier bucket received more items.
     fn bucket_capacity(&self) -> u64 {
         self.capacity.div_ceil(u64::from(self.buckets.saturating_sub(1)).max(1))
     }
 
-    /// Returns the definition of a bucket of this capacity. It gets its share of the ring's false positive rate. A ring states no
-    /// policy: it has the first.
+    /// Returns the definition of a bucket of this capacity. It gets its share of the ring's false positive rate. A ring does not
+    /// store a policy and uses the first one.
     fn bucket(&self, capacity: u64) -> NativeSpec {
         let rate = self.rate / to_f64(self.buckets.into());
         NativeSpec { rate, capacity, scaling: self.scaling, hasher: self.hasher, policy: Policy::One }
     }
 
-    /// How long a bucket takes items, in milliseconds; 0 for a rolling ring, whose buckets end when they are full.
+    /// The time for which a bucket accepts items, in milliseconds; 0 for a rolling ring, whose buckets end when they are full.
     pub fn span(&self) -> u64 {
         match self.forgets {
             Retention::After { seconds, .. } => {
@@ -109,20 +109,20 @@ impl WindowedSpec {
         matches!(self.forgets, Retention::After { is_sliding: true, .. })
     }
 
-    /// Whether new adds may be pending. A replica decides again which buckets a delete changes, and which bucket had an item that is
-    /// added again, and has every add in its bits. So the primary must see the same bits.
+    /// Whether new adds may be pending. A replica determines again which buckets a delete changes, and which bucket contained an
+    /// item that is added again. It has every add in its bits, so the primary must see the same bits.
     fn pends(&self) -> bool {
         !self.hasher.is_keyed() && !self.is_sliding()
     }
 
-    /// Whether a bucket can have this place in time. No bucket takes items for longer than a span: it would expire while it
-    /// still takes them.
+    /// Whether a bucket can cover this time range. No bucket accepts items for longer than a span, or it would expire while it
+    /// still accepts them.
     fn allows(&self, slot: u64, begin: Moment, end: Moment) -> bool {
         let longest = if self.forgets == Retention::Rolling { u64::MAX } else { self.span() };
         begin <= end && end.0 - begin.0 <= longest && slot.max(end.0) <= NUMBER_MAX
     }
 
-    /// Whether a bucket with this beginning has expired: one span for each bucket of the ring has passed since.
+    /// Whether a bucket that began at `begin` has expired, which it does after as many spans as the ring has buckets.
     fn is_past(&self, begin: Moment, now: Moment) -> bool {
         self.forgets != Retention::Rolling
             && now.0 >= begin.0.saturating_add(self.span().saturating_mul(self.buckets.into()))
@@ -174,7 +174,7 @@ impl WindowedSpec {
 /// A bucket of a ring.
 #[derive(Debug, PartialEq)]
 pub struct Bucket {
-    /// Its number on the grid of time; in a rolling ring, the number of buckets before it.
+    /// Its number on the time grid; in a rolling ring, the number of buckets before it.
     pub slot: u64,
     /// When it began; 0 in a rolling ring.
     pub begin: Moment,
@@ -184,7 +184,7 @@ pub struct Bucket {
     pub filter: BloomFilter,
     /// The number of its items that a newer bucket also has. With SLIDING, adding a present item copies it to the newest bucket.
     pub(crate) renewed: u64,
-    /// Whether a dump omitted its records: it is dropped once the dump is complete.
+    /// Whether a dump omitted the records of this bucket, which is then dropped once the dump is complete.
     pub(crate) is_omitted: bool,
 }
 
@@ -202,7 +202,7 @@ impl Bucket {
 /// The beginning of a bucket, as it is replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketStart {
-    /// Its number on the grid of time.
+    /// Its number on the time grid.
     pub slot: u64,
     /// When it begins.
     pub begin: Moment,
@@ -270,12 +270,12 @@ impl WindowedFilter {
         Ok(empty)
     }
 
-    /// Appends a bucket. There is room for it.
+    /// Appends a bucket, for which there must be room.
     pub(crate) fn push_bucket(&mut self, bucket: Bucket) {
         self.buckets.push_back(bucket);
     }
 
-    /// Takes the dropped buckets out.
+    /// Removes and returns the dropped buckets.
     pub fn take_retired(&mut self) -> Vec<BloomFilter> {
         std::mem::take(&mut self.retired)
     }
@@ -283,15 +283,15 @@ impl WindowedFilter {
     /// Drops all buckets.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]. Nothing has changed then.
+    /// [`Error::OutOfMemory`]. The filter is then unchanged.
     pub fn clear(&mut self) -> Result<(), Error> {
         reserve(&mut self.retired, self.buckets.len())?;
         self.retired.extend(self.buckets.drain(..).map(|bucket| bucket.filter));
         Ok(())
     }
 
-    /// Drops the buckets that a dump omitted. If it omitted all of them, keeps the newest with what arrived of it, because a
-    /// stored ring has at least one bucket.
+    /// Drops the buckets that a dump omitted. If it omitted all of them, keeps the newest with the records that arrived,
+    /// because a stored ring has at least one bucket.
     pub(crate) fn drop_omitted(&mut self) {
         if self.buckets.iter().all(|bucket| bucket.is_omitted)
             && let Some(newest) = self.buckets.back_mut()
@@ -319,7 +319,7 @@ impl WindowedFilter {
         self.buckets.get_mut(index)
     }
 
-    /// The newest bucket, which takes new items, and the others.
+    /// Returns the newest bucket, which receives new items, and the others.
     fn newest_and_older(&mut self) -> Option<(&mut Bucket, &mut [Bucket])> {
         self.buckets.make_contiguous().split_last_mut()
     }
@@ -334,7 +334,7 @@ impl WindowedFilter {
         self.buckets.iter().map(|bucket| bucket.filter.layers().len()).sum()
     }
 
-    /// Returns a layer, counted from the oldest of the oldest bucket.
+    /// Returns a layer by its number, counted from the oldest layer of the oldest bucket.
     pub(crate) fn layer(&self, index: usize) -> Option<&Layer<BlockedBits>> {
         self.buckets.iter().flat_map(|bucket| bucket.filter.layers()).nth(index)
     }
@@ -365,7 +365,7 @@ impl WindowedFilter {
         inside.fold(fields, u64::saturating_add)
     }
 
-    /// Lets the mover move its memory; see [`Chain::relocate`].
+    /// Moves its memory with `mover`; see [`Chain::relocate`].
     pub(crate) fn relocate(self: &mut Box<Self>, first: usize, mover: &mut impl Mover) -> Option<usize> {
         let mut before = 0;
         if first == 0 {
@@ -374,7 +374,7 @@ impl WindowedFilter {
         for bucket in &mut self.buckets {
             let places = bucket.filter.places();
             if first < before + places {
-                // One bucket at a time: the next call continues with the one after.
+                // One bucket per call: the next call continues with the next bucket.
                 if let Some(next) = bucket.filter.relocate(first.saturating_sub(before), mover) {
                     return Some(before + next);
                 }
@@ -410,7 +410,7 @@ fn contents_of<'a>(buckets: impl IntoIterator<Item = &'a Bucket>) -> Contents {
     buckets.into_iter().fold(Contents::default(), |sum, bucket| sum.and(bucket.contents()))
 }
 
-/// The ceiling of one bucket. `others` returns the counts of the buckets beside it.
+/// The ceiling for one bucket. `others` returns the counts of the other buckets.
 pub(crate) struct BucketCeiling<'a, C, F> {
     pub(crate) ceiling: &'a C,
     pub(crate) others: F,
@@ -427,7 +427,7 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BucketCeiling<'_, C, F> {
         self.ceiling.counts_rounding()
     }
 
-    /// Limits the layers of all buckets together: a lookup visits them, and a dump numbers them.
+    /// Limits the number of layers in all buckets together, because a lookup visits them all and a dump numbers them.
     fn layers_max(&self) -> usize {
         let others = usize::try_from((self.others)().layers).unwrap_or(usize::MAX);
         self.ceiling.layers_max().min(RING_LAYERS_MAX).saturating_sub(others).max(1)
@@ -458,7 +458,7 @@ impl WindowedFilter {
         Some(self.bucket_at(newest.slot.saturating_add(passed).saturating_add(1), Moment(begin), now))
     }
 
-    /// Returns the bucket that begins on request: the newest one ends now, and the grid restarts here.
+    /// Returns the start of a bucket that a client requests: the newest bucket ends now, and the time grid restarts here.
     pub fn bucket_now(&self, now: Moment) -> BucketStart {
         let newest = self.buckets.back();
         let slot = newest.map_or(0, |newest| newest.slot.saturating_add(1));
@@ -466,7 +466,7 @@ impl WindowedFilter {
         self.bucket_at(slot, if self.spec.forgets == Retention::Rolling { Moment(0) } else { begin }, now)
     }
 
-    /// Returns the start of a bucket with room for as many items as the fullest live one has.
+    /// Returns the start of a bucket whose capacity is at least the number of items in the fullest live bucket.
     fn bucket_at(&self, slot: u64, begin: Moment, now: Moment) -> BucketStart {
         let most = match self.spec.forgets {
             Retention::Rolling => None,
@@ -476,15 +476,15 @@ impl WindowedFilter {
         BucketStart { slot, begin, end, capacity: self.spec.bucket_capacity().max(most.unwrap_or(0)).max(1) }
     }
 
-    /// Begins a bucket. Drops expired buckets, and the oldest one if there are too many. Returns the number of items that were
-    /// forgotten with them.
+    /// Begins a bucket. Drops expired buckets, and the oldest one if there are too many. Returns the number of items in the
+    /// dropped buckets.
     ///
-    /// The bucket replaces empty ones that have its slot or belong after it: when a client replays the creation of a ring, or
-    /// BF.CLEAR, this server begins one by its own clock.
+    /// The bucket replaces empty buckets with the same or a later slot: when a client replays the creation of a ring, or
+    /// BF.CLEAR, this server has begun a bucket by its own clock.
     ///
     /// # Errors
-    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]; [`Error::Unsound`] for a bucket that cannot follow the newest one.
-    /// Nothing has changed then.
+    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]; [`Error::Unsound`] for a bucket that cannot follow the newest one. The
+    /// filter is then unchanged.
     pub fn begin_bucket(&mut self, start: BucketStart, ceiling: &impl Ceiling) -> Result<u64, Error> {
         let BucketStart { slot, begin, end, capacity } = start;
         let kept = self.buckets.len() - self.replaced_by(start);
@@ -509,7 +509,7 @@ impl WindowedFilter {
         Ok(items)
     }
 
-    /// Returns how many buckets, from the newest back, this one would replace.
+    /// Returns how many of the newest buckets this one would replace.
     fn replaced_by(&self, start: BucketStart) -> usize {
         let is_after = |bucket: &Bucket| bucket.slot >= start.slot || bucket.begin > start.begin;
         self.buckets.iter().rev().take_while(|bucket| is_after(bucket) && bucket.filter.items_added() == 0).count()
@@ -521,22 +521,22 @@ impl WindowedFilter {
         newest.is_some_and(|newest| newest.slot >= start.slot)
     }
 
-    /// Whether a client may begin this bucket. It must be due within a span, because the ring begins no other until it ends, and
-    /// must leave slots for later ones.
+    /// Whether a client may begin this bucket. It must begin within a span from now, because the ring begins no other bucket
+    /// until this one ends, and its slot number must leave room for later buckets.
     pub fn may_begin(&self, start: BucketStart, now: Moment) -> bool {
         start.begin.0 <= now.0.saturating_add(self.spec.span()) && start.slot <= NUMBER_MAX / 2
     }
 }
 
-// Lookups in a ring, and adds to its newest bucket. None of them is inlined, so that their code takes no registers from the other
-// kinds, which share a match with the ring.
+// Lookups in a ring, and adds to its newest bucket. These functions are not inlined, because their code would take registers from
+// the other kinds in the same `match`.
 
 /// Returns the items of the mask `wanted` that any of these buckets, newest first, contains. Prefetches the first line of the next
 /// bucket while it tests one.
 ///
-/// 100 absent items in 8 full buckets for a total of a million items took 5.9 us, and 6.7 without [`Probes`]. For 100 million
-/// items they took 21 us with or without; a single filter of that capacity took 5. Memory latency dominates. Prefetching two
-/// buckets ahead was not faster.
+/// A lookup of 100 absent items in 8 full buckets for a total of a million items took 5.9 us, and 6.7 without [`Probes`]. For
+/// 100 million items it took 21 us with or without; in a single filter of that capacity, 5. Memory latency dominates.
+/// Prefetching two buckets ahead was not faster.
 fn contained_in<'a>(buckets: impl Iterator<Item = &'a Bucket>, hashes: &[ItemHash], wanted: Mask) -> Mask {
     let mut probes = Probes::new(hashes);
     let mut buckets = buckets.map(|bucket| &bucket.filter).peekable();
@@ -604,7 +604,7 @@ impl WindowedFilter {
         loop {
             let all = Mask::first(hashes.len()) - Mask::first(total.done);
             let found = match origin {
-                // The primary found it in no bucket that was live by the primary's clock.
+                // The primary did not find it in any bucket that was live by the primary's clock.
                 Origin::Effect => Mask::NONE,
                 Origin::Client => {
                     let older = self.buckets.range(..self.buckets.len().saturating_sub(1)).rev();
@@ -633,7 +633,7 @@ impl WindowedFilter {
 
     /// Adds a batch to the newest bucket, except the `known` items.
     fn add_to_newest(&mut self, hashes: &[ItemHash], origin: Origin, known: Mask, ceiling: &impl Ceiling) -> Added {
-        // Every copy of a rolling ring begins its buckets at the same counts.
+        // Every copy of a rolling ring begins its buckets at the same item counts.
         let when_full = if self.spec.forgets == Retention::Rolling { WhenFull::Refuse } else { WhenFull::Insert };
         let pends = self.spec.pends();
         let Some((newest, older)) = self.newest_and_older() else {
@@ -646,8 +646,9 @@ impl WindowedFilter {
         }
     }
 
-    /// Counts the items of the mask `taken`, which the newest bucket has just taken, as renewed in the newest older bucket that has
-    /// them. No live bucket has an item of `absent`. Expired buckets count too, so the result does not depend on the clock.
+    /// Counts the items of the mask `taken`, which were just added to the newest bucket, as renewed in the newest older bucket that
+    /// contains them. The items of `absent` are in no live bucket. Expired buckets count too, so the result does not depend on the
+    /// clock.
     fn count_renewed(&mut self, hashes: &[ItemHash], taken: Mask, absent: Mask, now: Moment) {
         let spec = self.spec;
         let Some((_, older)) = self.newest_and_older() else { return };
@@ -704,7 +705,7 @@ impl WindowedFilter {
         origin: Origin,
         ceiling: &impl Ceiling,
     ) -> Result<bool, Error> {
-        // A bit for each bucket that got an entry.
+        // Bitmap of the buckets that got an entry.
         let mut entered = 0_u64;
         for (number, _) in found_in.iter().enumerate().filter(|(_, found)| found.contains(index)) {
             let all = contents_of(&self.buckets);
@@ -815,7 +816,7 @@ impl Description {
         if is_sound { Ok(description) } else { Err(Error::Unsound.into()) }
     }
 
-    /// Returns a filter as described, its bits all zero and its tables empty. Asks the ceiling before it allocates each bucket.
+    /// Returns the described filter with zero bits and empty tables. Checks the ceiling before it allocates each bucket.
     pub(crate) fn with_zero_bits(&self, ceiling: &impl Ceiling) -> Result<WindowedFilter, Error> {
         let mut filter = WindowedFilter::without_buckets(self.spec)?;
         for bucket in &self.buckets {
@@ -830,7 +831,7 @@ impl Description {
         Ok(filter)
     }
 
-    /// Whether the first buckets of a filter are as described.
+    /// Whether the first buckets of a filter match the description.
     pub(crate) fn is_of(&self, filter: &WindowedFilter) -> bool {
         let is_described = |(bucket, described): (&Bucket, &DescribedBucket)| {
             let Bucket { slot, begin, end, ref filter, .. } = *bucket;
@@ -843,8 +844,8 @@ impl Description {
             && filter.buckets().zip(&self.buckets).all(is_described)
     }
 
-    /// Whether the buckets are in order of time, with distinct slots, each beginning after the one before it has ended. None
-    /// may have renewed more items than it has, and the layers must not exceed what a dump can number.
+    /// Whether the buckets are in order of time, with distinct slots, each beginning after the end of the previous one. A
+    /// bucket must not have more renewed items than items, and the number of layers must not exceed the limit of a dump.
     fn is_sound(&self) -> bool {
         let is_rolling = self.spec.forgets == Retention::Rolling;
         let count = self.buckets.len();

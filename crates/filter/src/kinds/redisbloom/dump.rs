@@ -5,13 +5,13 @@
 //! header   u64 size | u32 layers | u32 options | u32 growth
 //! layer    u64 bytes | u64 bits | u64 size | f64 error | f64 bits per entry | u32 hashes | u64 entries | u8 n2
 //! ```
-//! Packed, little-endian. Before 2.2 a header had no growth, and 32 bits for entries; release 2.2.0, as RedisShake knows it, had
+//! Packed, little-endian. Before 2.2 a header had no growth, and 32 bits for entries; according to RedisShake, release 2.2.0 had
 //! growth and 32 bits for entries. A chunk's iterator is 1 plus the offset of its end, so a chunk with `iterator` begins at
 //! `iterator - 1 - length`. Chunks have no checksum; a reader can only check that a chunk stays within its layer.
 //!
-//! A header without growth comes from a release before 2.2, whose seeds are not known (see the snapshot, below), except where its
-//! options are those of 2.2 and later. RedisShake writes such a header for a filter of those releases if it is told that the
-//! target is RedisBloom 1.0. Their seeds have 64 bits.
+//! A header without growth comes from a release before 2.2, whose seeds are not known (see the snapshot, below), unless it has
+//! options of 2.2 or later. RedisShake writes such a header for a filter of those releases if it is told that the target is
+//! RedisBloom 1.0. Their seeds have 64 bits.
 //!
 //! Encoding 5, which RedisBloom's pull request 1065 proposes, has a seed and another hash: 16 more bytes in the header. It is refused.
 
@@ -60,11 +60,11 @@ pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
     Ok(header)
 }
 
-/// Reads the rules and layers in a header. The filter decides whether it can have them.
+/// Reads the rules and layers in a header. Does not check whether such a filter can exist.
 ///
 /// # Errors
-/// [`Error::NotADump`] for a length that no header has; [`Error::UnknownVersion`]; [`Error::OutOfRange`]; [`Error::Filter`] if there
-/// is no memory for the layers.
+/// [`Error::NotADump`] for an impossible length; [`Error::UnknownVersion`]; [`Error::OutOfRange`]; [`Error::Filter`] if there is no
+/// memory for the layers.
 pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
     let mut fields = ByteSource(header);
     let _items = fields.u64()?;
@@ -110,14 +110,14 @@ pub fn next_record(filter: &RedisBloomFilter, iterator: u64) -> Result<Option<Re
     }
 }
 
-/// Returns the bits from an offset in all layers to the end of the layer, at most a chunk.
+/// Returns the bits from an offset in the concatenated layers to the end of that layer, at most one chunk.
 pub(super) fn chunk_from(filter: &RedisBloomFilter, begin: u64) -> Option<&[u8]> {
     let offset = locate(filter, begin)?;
     let bits = filter.layers().get(offset.layer)?.bytes().get(offset.begin..)?;
     Some(bits.get(..CHUNK_BYTES_MAX).unwrap_or(bits))
 }
 
-/// Returns the records of a dump in order. An error ends them.
+/// Returns the records of a dump in order. Stops after an error.
 pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = Result<Record<'_>, Error>> {
     std::iter::successors(next_record(filter, 0).transpose(), |before| {
         let (iterator, _) = before.as_ref().ok()?;
@@ -128,14 +128,14 @@ pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = Result<Record<
 /// A byte of the concatenated layers.
 pub(super) struct ByteOffset {
     layer: usize,
-    /// Its offset in the layer.
+    /// The offset in the layer.
     begin: usize,
-    /// The number of bytes from it to the end of the layer.
+    /// The number of bytes from there to the end of the layer.
     left: u64,
 }
 
 impl ByteOffset {
-    /// Returns `length` bytes of the filter from here on.
+    /// Returns `count` bytes of the filter from here on.
     pub(super) fn bytes_mut<'a>(&self, filter: &'a mut RedisBloomFilter, count: usize) -> Option<&'a mut [u8]> {
         filter.layer_bytes_mut(self.layer)?.get_mut(self.begin..)?.get_mut(..count)
     }
@@ -155,7 +155,7 @@ pub(super) fn total_bytes(filter: &RedisBloomFilter) -> u64 {
     filter.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.geometry().size_bytes))
 }
 
-/// Returns the begin of a chunk in the concatenated layers, and the place of its first byte.
+/// Returns the offset of a chunk in the concatenated layers, and the location of its first byte.
 pub(super) fn offset_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(u64, ByteOffset), Error> {
     let length = data.len() as u64;
     if data.is_empty() || iterator < length {
@@ -169,7 +169,7 @@ pub(super) fn offset_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -
 /// Overwrites a part of a complete filter with a chunk, as RedisBloom does for every chunk.
 ///
 /// # Errors
-/// For a chunk that does not fit the filter. Nothing has changed then.
+/// If the chunk does not fit the filter, which is then unchanged.
 pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
     if data.is_empty() {
         return Ok(Progress::Known);
@@ -183,7 +183,7 @@ pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> R
     Ok(Progress::Stored)
 }
 
-/// Accepts a chunk that the filter already has, which changes nothing. Later items may be in the bits as well.
+/// Accepts a chunk whose bits are all set in the filter, and changes nothing. The filter may have more bits, from later items.
 pub fn is_duplicate_record(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (_, offset) = offset_of(filter, iterator, data)?;
     let here = filter.layers().get(offset.layer).and_then(|layer| layer.bytes().get(offset.begin..));
@@ -212,9 +212,9 @@ pub fn is_duplicate_record(filter: &RedisBloomFilter, iterator: u64, data: &[u8]
 // with 0 for `bits`. Such a layer is written with n2 = 0 and its power of two as `bits`: the positions are the same, and
 // current RedisBloom refuses the other form. The first `size` is the sum of the layers' sizes.
 //
-// Encodings 2 and 3 do not say how wide the seeds of the 64-bit hash are: see `Hash::Murmur64EitherSeeds`. Such a filter gets an
-// option of ours and is written with n2. RedisBloom hashes with seeds of 64 bits, so it could report every item absent. Current
-// releases refuse n2, as they refuse the data that the old release stored.
+// Encodings 2 and 3 do not state the width of the seeds of the 64-bit hash: see `Hash::Murmur64EitherSeeds`. Such a filter gets
+// an option of ours and is written with n2, so that current releases of RedisBloom refuse it, as they refuse the data of the
+// old release. Otherwise RedisBloom would hash with seeds of 64 bits and could report every item absent.
 
 /// The encoding that is written, and the highest that can be read.
 pub const ENCODING: u32 = 4;
@@ -239,7 +239,8 @@ pub fn write_snapshot(filter: &RedisBloomFilter, sink: &mut impl Sink) {
     }
 }
 
-/// Reads a filter of an encoding. Asks the ceiling for each layer before its bits are read, and again for what has arrived.
+/// Reads a filter of an encoding. Checks the ceiling for each layer before its bits are read, and again for the bytes that have
+/// arrived.
 pub fn read_snapshot(
     source: &mut impl Source,
     encoding: u32,
@@ -286,7 +287,7 @@ pub(super) fn spelling(rules: &RedisBloom, modulus: u64) -> (u64, u8) {
     }
 }
 
-/// Returns the modulus of positions.
+/// Returns the modulus for positions.
 pub(super) fn modulus(bits: u64, n2: u64) -> Result<u64, Error> {
     match n2 {
         0 => Ok(bits),
@@ -297,18 +298,18 @@ pub(super) fn modulus(bits: u64, n2: u64) -> Result<u64, Error> {
 
 // The receiving end of RedisBloom's dump: a filter whose chunks arrive one by one.
 //
-// RedisBloom accepts chunks in any order, and overwrites bytes that arrived before; its filter answers from the header on.
-// From clients this crate accepts chunks in order only, because a missing chunk would go unnoticed otherwise. From a primary
-// it accepts what the primary accepted. The filter is complete when all bytes have arrived, in whatever order.
+// RedisBloom accepts chunks in any order, and overwrites bytes that arrived before; its filter answers lookups as soon as the
+// header has arrived. This crate accepts chunks from clients only in order, because a missing chunk would otherwise go
+// unnoticed. It accepts every chunk that a primary accepted. The filter is complete when all bytes have arrived, in any order.
 
-/// Stands for the number of arrived bytes if there are gaps.
+/// Replaces the number of arrived bytes if there are gaps.
 const WITH_GAPS: u64 = u64::MAX;
 
 /// A filter of RedisBloom's layout whose chunks have not all arrived.
 #[derive(Debug, PartialEq)]
 pub struct RedisBloomArrival {
     filter: RedisBloomFilter,
-    /// Kept, so that saving an incomplete filter takes no memory.
+    /// Kept, so that saving an incomplete filter allocates no memory.
     header: Box<[u8]>,
     came: Ranges,
 }
@@ -317,8 +318,8 @@ impl RedisBloomArrival {
     /// Begins with a header.
     ///
     /// # Errors
-    /// [`Error::NotADump`] and others for bytes that are no header; [`Error::Filter`] for a filter that cannot exist or does
-    /// not fit under the ceiling.
+    /// [`Error::NotADump`] and others for bytes that are not a header; [`Error::Filter`] for a filter that cannot exist or
+    /// exceeds the ceiling.
     pub fn begin(header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(header)?;
         let filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
@@ -341,7 +342,7 @@ impl RedisBloomArrival {
         chunks::write(&self.filter, sink);
     }
 
-    /// Reads what [`write`](Self::write) wrote after `kind`. Asks the ceiling for all of its memory before any is allocated.
+    /// Reads what [`write`](Self::write) wrote after `kind`. Checks the ceiling for all of its memory before it allocates.
     pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(source.bytes()?.as_ref())?;
         let came = match source.u64()? {
@@ -371,7 +372,7 @@ impl RedisBloomArrival {
     /// Accepts a client's record. The header and every chunk that has arrived may be repeated with the same bytes.
     ///
     /// # Errors
-    /// For a record out of order or of the wrong length. Nothing has changed then.
+    /// If the record is out of order or has the wrong length. The filter is then unchanged.
     pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         if iterator == HEADER {
             return self.accept_header(data);
@@ -404,7 +405,7 @@ impl RedisBloomArrival {
     /// Accepts a record that a primary accepted: chunks in any order, and repeated with other bytes.
     ///
     /// # Errors
-    /// For a record that does not fit the filter. Nothing has changed then.
+    /// If the record does not fit the filter, which is then unchanged.
     pub fn accept_replicated(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         if data.is_empty() {
             return Ok(Progress::Known);
@@ -432,12 +433,12 @@ impl RedisBloomArrival {
         if self.came.without_gap() == total_bytes(&self.filter) { Progress::Complete } else { Progress::Stored }
     }
 
-    /// The filter as far as it has arrived.
+    /// Returns the filter with the chunks that have arrived so far.
     pub const fn filter(&self) -> &RedisBloomFilter {
         &self.filter
     }
 
-    /// The header of the filter that is arriving.
+    /// Returns the header of the incomplete filter.
     pub fn header(&self) -> &[u8] {
         &self.header
     }
@@ -448,7 +449,7 @@ impl RedisBloomArrival {
         self.filter
     }
 
-    /// The number of bytes of all layers, from the first on, that have arrived without a gap.
+    /// The number of bytes of the concatenated layers that have arrived before the first gap.
     pub fn arrived_bytes(&self) -> u64 {
         self.came.without_gap()
     }

@@ -20,7 +20,7 @@ use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
 use crate::hash::murmur2::{murmur_hash_2, murmur_hash_64a};
 use crate::host::Ceiling;
 
-/// The options of a filter are bits of one number. This one: sizes are not rounded up to powers of two.
+/// The options of a filter are bits of one number. This bit: sizes are not rounded up to powers of two.
 const NOROUND: u32 = 1;
 /// The hash has 64 bits.
 const FORCE64: u32 = 4;
@@ -30,7 +30,7 @@ const NO_SCALING: u32 = 8;
 const EITHER_SEEDS: u32 = 1 << 31;
 /// The growth that is stored for a fixed filter.
 pub const GROWTH: u32 = 2;
-/// The largest capacity that RedisBloom lets a client ask for.
+/// The largest capacity that RedisBloom accepts from a client.
 pub const CAPACITY_MAX: u64 = 1 << 30;
 
 /// An item's positions by double hashing: position i is (a + i b) modulo the size, in 64 bits (Kirsch, Mitzenmacher: Less
@@ -39,7 +39,7 @@ pub const CAPACITY_MAX: u64 = 1 << 30;
 pub struct DoubleHash {
     a: u64,
     b: u64,
-    /// The numbers under which the item may have been added instead.
+    /// The alternative numbers with which the item may have been added.
     other: Option<[u64; 2]>,
 }
 
@@ -68,9 +68,9 @@ impl Positions for DoubleHash {
 pub struct RedisBloomSpec {
     /// The requested false positive rate, inside (0, 1).
     pub rate: f64,
-    /// The requested capacity, at least 1: that of the first layer.
+    /// The requested capacity, at least 1: the capacity of the first layer.
     pub capacity: u64,
-    /// How it behaves when it is full.
+    /// The behavior of a full filter.
     pub scaling: Scaling,
 }
 
@@ -79,8 +79,8 @@ pub struct RedisBloomSpec {
 enum Hash {
     /// 32 bits, in the first release.
     Murmur32,
-    /// 64 bits, with seeds of 32 bits or of 64: nothing that was stored says which. Items are looked up under both, and added
-    /// under 64 bits, as RedisBloom adds them today.
+    /// 64 bits, with seeds of 32 bits or of 64: the stored data do not state which. Items are looked up with both, and added
+    /// with seeds of 64 bits, as RedisBloom adds them today.
     ///
     /// Releases 1.99.0 to 2.0.1 truncated the seeds. So did every release before 2.2 that was linked without `-Bsymbolic`: it
     /// called the server's function of the same name, whose seed has 32 bits. Releases 1.1.1, 2.0.2 and 2.0.3, built by their
@@ -136,7 +136,7 @@ impl RedisBloom {
         self.growth
     }
 
-    /// Whether its hash has seeds of 32 bits or of 64.
+    /// Whether the width of its hash's seeds, 32 or 64 bits, is unknown.
     pub(super) const fn has_either_seeds(&self) -> bool {
         matches!(self.hash, Hash::Murmur64EitherSeeds)
     }
@@ -163,7 +163,7 @@ impl Rules for RedisBloom {
             [a, murmur_hash_64a(item, a & seeds)]
         };
         if let Hash::Murmur32 = self.hash {
-            // The sums wrapped at 32 bits there. Sizes were powers of two, so positions are the same.
+            // In that release the sums wrapped at 32 bits. Sizes were powers of two, so the positions are the same.
             let a = murmur_hash_2(item, 0x9747_b28c);
             return DoubleHash::new(a.into(), murmur_hash_2(item, a).into());
         }
@@ -209,7 +209,7 @@ fn layer(capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>,
     if rate <= 0.0 {
         return Err(Error::RateTooLow);
     }
-    // RedisBloom uses the C library's logarithm. So does this, which makes the stored number the same to the last bit.
+    // This is the C library's logarithm, as in RedisBloom, so the stored numbers are equal to the last bit.
     let bits_per_item = -rate.ln() / LN_2_SQUARED;
     let hashes = to_u64((LN_2 * bits_per_item).ceil()).max(1);
     let hashes = u32::try_from(hashes).ok().filter(|hashes| *hashes <= HASHES_MAX).ok_or(Error::RateTooLow)?;
@@ -256,8 +256,8 @@ impl RedisBloomSpec {
 }
 
 impl RedisBloomFilter {
-    /// Creates a filter as RedisBloom on a primary did. Release 2.6 accepts any capacity. If the number of bits exceeds 64
-    /// bits, it wraps to 0 (on x86-64), and the layer gets the minimum of 64 bits.
+    /// Creates a filter that RedisBloom on a primary has created. Release 2.6 accepts any capacity. If the number of bits
+    /// exceeds 64 bits, it wraps to 0 (on x86-64), and the layer gets the minimum of 64 bits.
     pub fn carried(spec: RedisBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         const BITS_MAX: f64 = 18_446_744_073_709_551_616.0;
         let least = RedisBloomSpec { capacity: 1, ..spec }.first_layer()?;

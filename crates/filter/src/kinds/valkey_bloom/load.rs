@@ -14,13 +14,13 @@ const LOAD_VERSION: u8 = 1;
 
 /// The length of the argument of BF.LOAD, in bytes.
 pub fn length(filter: &ValkeyBloomFilter) -> usize {
-    /// The length before the layers, and of each layer without its bitmap.
+    /// The lengths of the part before the layers, and of each layer without its bitmap.
     const FRONT_BYTES: usize = 1 + 4 + 8 + 8 + 1 + 8;
     const LAYER_BYTES: usize = 3 * 8;
     filter.layers().iter().fold(FRONT_BYTES, |sum, layer| sum + LAYER_BYTES + layer.cells().stored().len())
 }
 
-/// Passes the argument of BF.LOAD to `tell` in pieces, [`length`] bytes in total.
+/// Passes the argument of BF.LOAD to `put` in pieces, [`length`] bytes in total.
 pub fn write(filter: &ValkeyBloomFilter, mut put: impl FnMut(&[u8])) {
     let rules = filter.rules();
     put(&[LOAD_VERSION]);
@@ -49,7 +49,7 @@ pub fn encode(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
 /// Reads a filter from an argument of BF.LOAD. Ignores trailing bytes.
 ///
 /// # Errors
-/// [`Error::UnknownVersion`], and as [`read`](read_snapshot).
+/// [`Error::UnknownVersion`], and the errors of [`read_snapshot`].
 pub fn decode(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
     let mut fields = ByteSource(data);
     let version = fields.u8()?;
@@ -112,7 +112,7 @@ pub fn write_snapshot(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
     }
 }
 
-/// Reads a filter. Asks the ceiling for each layer as it arrives.
+/// Reads a filter. Checks the ceiling for each layer as it arrives.
 pub fn read_snapshot(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
     let count = number_of_layers::<ValkeyBloom>(source.u64()?, ceiling)?;
     let expansion = read_u32(source)?;
@@ -152,14 +152,14 @@ impl Builder {
         Ok(Self { rules, layers: Vec::new(), cells_bytes: 0 })
     }
 
-    /// Asks the ceiling for a layer whose stored form has this length.
+    /// Checks the ceiling for a layer whose stored form has this length.
     pub(super) fn check(&self, stored_bytes: usize, ceiling: &impl Ceiling) -> Result<(), Error> {
         let layer_bytes = stored_bytes.saturating_sub(ValkeyBloom::PREFIX_BYTES) as u64;
         Ok(check_layer::<ValkeyBloom>(ceiling, self.layers.len(), self.cells_bytes, 0, layer_bytes)?)
     }
 
     pub(super) fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {
-        // Both formats can hold signed numbers, and full layers except for the last.
+        // Both formats have signed numbers, and all layers except the last must be full.
         let fits = i64::try_from(capacity).is_ok() && items <= capacity;
         if !fits || self.layers.last().is_some_and(|before| !before.is_full()) {
             return Err(Error::OutOfRange);

@@ -48,7 +48,7 @@ impl Positions for HashPair {
 pub struct ValkeyBloomSpec {
     /// The rules by which it hashes and grows.
     pub rules: ValkeyBloom,
-    /// The requested capacity, at least 1: that of the first layer.
+    /// The requested capacity, at least 1: the capacity of the first layer.
     pub capacity: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct ValkeyBloom {
     pub rate: f64,
     /// The factor from one layer's rate to the next, inside (0, 1).
     pub tightening: f64,
-    /// How it behaves when it is full.
+    /// The behavior of a full filter.
     pub scaling: Scaling,
     /// The keys of the two hashes.
     pub seed: [u8; 32],
@@ -113,7 +113,8 @@ impl ValkeyBloom {
 impl Rules for ValkeyBloom {
     type Geometry = Flat<HashPair>;
     type Deleted = ();
-    /// The limit of valkey-bloom's primaries: at a high tightening ratio and expansion 1, the rates do not end a chain earlier.
+    /// The limit of valkey-bloom's primaries. It matters with a high tightening ratio and expansion 1, where the rates do not
+    /// end a chain earlier.
     const LAYERS_MAX: usize = 1 << 16;
 
     #[inline]
