@@ -85,7 +85,7 @@ pub fn create(context: Context, origin: Origin, creation: &Creation, clock: &Com
     Ok(Created { filter, start, expires })
 }
 
-/// Begins the bucket that is due before a client's command writes to a ring, and propagates the start before the command's own effect.
+/// Begins the bucket that is due, before a client's command writes to a ring, and propagates the start before the command's own effect.
 /// Returns whether a bucket began. If memory runs out, the filter is unchanged.
 #[inline]
 fn turn_and_propagate(
@@ -120,7 +120,7 @@ fn begin_bucket_if_due(
     Ok(Some(start))
 }
 
-/// Frees the dropped buckets of a ring, without delaying commands.
+/// Frees the dropped buckets of a ring in the background.
 pub fn free_retired(windowed: &mut WindowedFilter) {
     let retired = windowed.take_retired();
     if retired.is_empty() {
@@ -132,7 +132,7 @@ pub fn free_retired(windowed: &mut WindowedFilter) {
     }
 }
 
-/// The filter that BF.ADD and BF.MADD create if the key is missing; `None` if they may not create one.
+/// Returns the filter that BF.ADD and BF.MADD create if the key is missing; `None` if they may not create one.
 pub fn default_creation(context: Context, origin: Origin) -> Result<Option<Creation>, Refusal> {
     if !config::auto_creates() && !origin.is_effect() {
         return Ok(None);
@@ -151,8 +151,8 @@ pub struct Adding<'a> {
     pub form: ReplyForm,
     /// Whether to also propagate items that were not new.
     pub is_sync: bool,
-    /// Whether the items are announced: see [`Filter::announce`]. An array then has a result for every item, even after a refused one: each
-    /// item is a different row.
+    /// Whether the items are announced: see [`Filter::announce`]. An array then has a result for every item, even after a refused one,
+    /// because each item belongs to a different row.
     pub renews: bool,
 }
 
@@ -176,7 +176,7 @@ pub fn add_items(
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
     if adding.is_sync && adding.origin.is_effect() {
-        // The primary already had the item. The command is propagated for clients that WAIT.
+        // The primary already had the items. It propagated the command for clients that WAIT.
         replicate::verbatim(context);
         reply::array(context, 0);
         return Ok(());
@@ -233,7 +233,7 @@ fn add_to_key(
             replicate::known(context, name, known);
         }
         created = (false, false);
-        // A command of a name, a key and items is its own effect if all items were new.
+        // A command that consists of a name, a key and items is its own effect if all items were new.
         let is_effect = args.count() == adding.items.len() + 2 && effects.len() == adding.items.len();
         match effects.len() {
             0 => {}
@@ -322,7 +322,7 @@ struct Done {
     has_renewed: bool,
 }
 
-/// Adds items and replies to each, up to the first refused one. Inlined, so that BF.ADD is compiled for one item.
+/// Adds items and replies to each, up to the first refused one. Inlined, so that BF.ADD is specialized for one item.
 #[inline(always)]
 fn add_and_reply<'a>(
     context: Context,
@@ -333,7 +333,7 @@ fn add_and_reply<'a>(
     is_new: bool,
 ) -> Done {
     let Adding { origin, items, form, is_sync, renews } = adding;
-    // No forked child shares the pages of a new filter.
+    // A forked child does not share the pages of a new filter.
     let ceiling = if is_new { ServerCeiling::of(context, origin) } else { ServerCeiling::for_adding(context, origin) };
     let layers = filter.layer_count();
     let newest = filter.windowed().map(newest_slot);
@@ -381,7 +381,7 @@ fn add_batches_and_reply<'a>(
     let Adding { items, is_sync, renews, .. } = adding;
     let origin = kinds::Origin::from(adding.origin);
     let (mut new, mut refused) = (0, None);
-    // The array's length is known if every item has a result, or if no item can meet a full layer.
+    // The array's length is known if every item has a result, or if the items cannot fill the layer.
     let known_length = renews || filter.remaining_capacity() >= items.len() as u64;
     if known_length {
         reply::array(context, items.len());
@@ -439,8 +439,8 @@ fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
 }
 
 /// Replies with the error of a refused item, and counts the `items` that a client's command does not add for that reason. RedisBloom and
-/// valkey-bloom also propagate items that their filters refused: because the filter is full, or because its next layer is impossible or
-/// larger than the memory of any machine. Any other error ends a server that replicates.
+/// valkey-bloom also propagate items that their filters refused because the filter is full, or because its next layer is impossible or
+/// larger than the memory of any machine. After any other error of a propagated item, the replica exits.
 #[cold]
 fn refuse_items(context: Context, origin: Origin, filter: &Filter, error: Error, items: usize) {
     if error != Error::CannotGuard && !origin.is_effect() {
@@ -479,7 +479,7 @@ pub fn madd(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspac
 ///
 /// Adds items to a filter, which is created with the given options if it is missing. Replies for each item whether it was new.
 ///
-/// A primary propagates its effects, so the filter is created here even if clients of this server may not create one.
+/// An effect of a primary creates the filter even if clients of this server may not create one.
 pub fn insert(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let defaults = config::defaults(context, origin);
     // The items are the last arguments.
@@ -541,8 +541,8 @@ pub fn reserve(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut 
 }
 
 /// Whether a filter of RedisBloom's layout cannot be created because it is larger than this machine's memory. RedisBloom 2.6 propagates
-/// reservations that it refused, so a server that replicates ignores this one. If the primary did create the filter, no item is lost: the
-/// next add finds no key and creates a filter.
+/// reservations that it refused, so a replica ignores this one. If the primary did create the filter, no item is lost: the next add finds
+/// no key and creates a filter.
 fn is_beyond_this_machine(context: Context, creation: &Creation, refusal: Refusal) -> bool {
     let asked_bytes = if let Refusal::Filter(error) = refusal { error.asked_bytes() } else { None };
     matches!(creation.spec, Spec::RedisBloom(_)) && asked_bytes.is_some_and(|asked| asked > machine_bytes(context))

@@ -27,7 +27,7 @@ pub fn delete_items(
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
     match key.writer()? {
-        // A primary propagates the items that it found.
+        // A primary propagates only items that it found.
         None if origin.is_effect() => return Err(Refusal::NotFound),
         None => {
             if form == ReplyForm::Many {

@@ -13,7 +13,8 @@ use crate::reply::{self, Refusal};
 /// Runs a command: replies, or returns a refusal without any change.
 pub type Run = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
 
-/// Returns the function that the server calls for a command. `effect`: for commands that primaries propagate; they receive their origin.
+/// Returns the function that the server calls for a command. With `effect`, for commands that primaries propagate, the command receives
+/// its origin.
 macro_rules! handler {
     ($run:path) => {
         handler!($crate::commands::dispatch::dispatch, $run)
@@ -61,7 +62,7 @@ pub fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run)
     OK
 }
 
-/// As [`refuse`], with the command and the key in the log.
+/// Like [`refuse`], with the command and the key in the log.
 #[cold]
 pub fn refuse_command(context: Context, origin: Origin, args: &Args<'_>, refusal: Refusal) {
     if origin.is_effect() {
@@ -73,8 +74,8 @@ pub fn refuse_command(context: Context, origin: Origin, args: &Args<'_>, refusal
 
 pub(super) use handler;
 
-/// Replies with an error, or ends the server if the command is an effect: the primary has applied it, so the filter here would differ.
-/// Callers handle the few commands that RedisBloom and valkey-bloom propagate although they refused them.
+/// Replies with an error, or ends the server if the command is an effect: the primary has applied it, so this server's filter would
+/// differ. RedisBloom and valkey-bloom propagate a few commands that they refused; callers handle these.
 pub fn refuse(context: Context, origin: Origin, refusal: Refusal) {
     if origin.is_effect() {
         context.abort_replication(refusal);
@@ -93,11 +94,11 @@ pub fn refuse_as_primary(context: Context, origin: Origin, refusal: Refusal) {
     }
 }
 
-/// Redacts the secret key of a filter, if the arguments contain one, in SLOWLOG and MONITOR. Call it after parsing: on Valkey 8.1
-/// the command does not see the redacted argument either.
+/// Redacts the secret key of a filter, if the arguments contain one, in SLOWLOG and MONITOR. Call it after parsing: on Valkey 8.1 the
+/// command can no longer read the redacted argument.
 ///
-/// While the server reads its AOF, nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the
-/// arguments of the first redacted command and crashes at the second one.
+/// Nothing is redacted while the server reads its AOF: SLOWLOG and MONITOR do not show those commands, and the server would keep the
+/// arguments of the first redacted command and crash at the second one.
 pub fn redact_key(context: Context, origin: Origin, args: &mut Args<'_>, command: arguments::Command) {
     if origin != Origin::Aof
         && let Some(position) = arguments::key_position(command, args.words())

@@ -37,7 +37,7 @@ pub fn scandump(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
     Ok(())
 }
 
-/// Returns the record after the one with this iterator. The list of marks has the state of the value when the dump began.
+/// Returns the record after the one with this iterator. Reads the state of the value at the start of the dump from the list of marks.
 fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result<Option<Record<'a>>, Refusal> {
     let mut mark = take_mark(stored.instance);
     let next = filter.next_record(stored.generation, iterator, &mut mark);
@@ -45,7 +45,8 @@ fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result
     next.map_err(Refusal::Dump)
 }
 
-// The states of values when their dumps began, for dumps that need them. Few values are dumped at a time, so a separate list has the marks.
+// The states of values when their dumps began, for dumps that need them. The marks are in a separate list, because few values are dumped at
+// a time.
 
 /// The maximum number of marks. With more concurrent dumps, the longest paused ones must start again.
 const MARKS_MAX: usize = 1024;
@@ -120,7 +121,7 @@ fn resume(
             && iterator == HEADER
             && !(origin.is_effect() && filter.stored_as() == StoredAs::RedisBloom)
         {
-            // A header creates a filter. Only a header of our own dumps can be recognised as a repeated one.
+            // A header creates a filter. A repeated header can be recognised only in our own dumps.
             return Err(Refusal::BadData);
         }
         let is_redisbloom = writer.has_redisbloom_layout();

@@ -17,7 +17,7 @@ use crate::metrics;
 use crate::reply::{self, Refusal};
 use crate::server::role;
 
-/// BF.FETCH, with the words of [`arguments::fetch`].
+/// BF.FETCH, with the options of [`arguments::fetch`].
 ///
 /// Queries the filter, then the cache. Grants one caller the lease to load a value that is not cached; others wait for it.
 pub fn fetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
@@ -39,7 +39,7 @@ fn question<'a>(args: &'a Args<'_>, options: Fetch, [item, cache_key]: [Arg<'a>;
     Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
 }
 
-/// Answers a waiter, with the answer to an equal question if it is known. Replies `wait` if its WAIT has expired without an answer.
+/// Answers a waiter, reusing the answer to an equal question if there is one. Replies `wait` if its WAIT has expired without an answer.
 fn answer(
     context: Context,
     keys: &mut Keyspace,
@@ -100,8 +100,8 @@ fn try_answer(context: Context, keys: &mut Keyspace, question: Question<'_>, ask
     ask_cache(context, keys, question, membership, asker)
 }
 
-/// Queries the cache and the guard after the filter, and replies unless the caller must wait. A value without need of a refresh needs no
-/// guard, because a cache key with a value has no NONE.
+/// Queries the cache and the guard after the filter, and replies unless the caller must wait. A value that needs no refresh is returned
+/// without the guard, because a cache key with a value has no NONE.
 fn ask_cache(
     context: Context,
     keys: &mut Keyspace,
@@ -204,7 +204,7 @@ fn ask_filter(
     Ok(Membership::Unguarded(instance, trust_without(missing, question.options)))
 }
 
-/// The answers that a caller accepts without a filter, or without the key of WHILE if it is `missing`.
+/// Returns which answers the caller accepts without a filter, or without the key of WHILE if that is `missing`.
 fn trust_without(missing: Option<Arg<'_>>, options: Fetch) -> Trust {
     if missing.is_some() && options.fresh > 0 { Trust::Fresh } else { Trust::Values }
 }
@@ -250,7 +250,7 @@ fn reply_wait(context: Context, pause: Pause) {
     metrics::FETCHES_WAIT.count(1);
 }
 
-/// Replies with the remaining time of a back-off: `failed`, or `wait` to a client that does not know the word.
+/// Replies with the remaining time of a back-off: `failed`, or `wait` to a client that does not support `failed`.
 fn reply_back_off(context: Context, left: u64, tells_failures: bool) {
     if !tells_failures {
         return reply_wait(context, Pause::Leased(left));
@@ -270,9 +270,9 @@ fn reply_token(context: Context, token: Token) {
     reply::bytes(context, text.as_flattened());
 }
 
-/// BF.MFETCH, with the words of [`arguments::mfetch`].
+/// BF.MFETCH, with the options of [`arguments::mfetch`].
 ///
-/// Does for each pair what BF.FETCH does, and replies to each, without waiting. Looks up to [`BATCH`] items up at a time.
+/// Performs BF.FETCH for each pair, and replies to each, without waiting. Looks up to [`BATCH`] items up at a time.
 pub fn mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (options, first) = arguments::mfetch(args.words())?;
     let pairs = args.rest(first)?;
@@ -327,7 +327,7 @@ struct Found {
     present: Mask,
     /// The filter's instance, if there is one.
     instance: Option<u64>,
-    /// Whether an item that is not present has no row.
+    /// Whether an item that is not in the filter certainly has no row.
     denies: bool,
 }
 
@@ -344,7 +344,7 @@ impl Found {
 }
 
 impl BatchKeys<'_> {
-    /// Looks the writes in flight up, then the items in the filter. Closes both keys.
+    /// Looks up the writes in flight, then the items in the filter. Closes both keys.
     fn ask(&self, context: Context, keys: &mut Keyspace, pairs: &[Arg<'_>]) -> Result<Found, Refusal> {
         let mut found = Found::default();
         if let Some(unless_key) = self.unless_key {
@@ -412,7 +412,7 @@ pub fn fill(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
             metrics::FILLS_REFUSED.count(1);
             reply::null(context);
         }
-        // The server's error was sent.
+        // The server's error was already sent.
         None => {}
     }
     Ok(())
@@ -437,7 +437,7 @@ fn store(
     Ok(is_stored)
 }
 
-/// Records a NONE, in place of a value: the holder of a token has found no row.
+/// Records a NONE in place of a value, because the holder of a token has found no row.
 fn note_no_row(keys: &mut Keyspace, row: &Guarded, token: Token, (name, lives): (Arg<'_>, u64)) -> Result<(), Refusal> {
     let fresh_until = row.fresh_until(token);
     if cache_key::delete(keys, name, false)? == KeyContents::Other {
@@ -448,8 +448,8 @@ fn note_no_row(keys: &mut Keyspace, row: &Guarded, token: Token, (name, lives): 
     Ok(())
 }
 
-/// The filter's instance, as BF.FETCH saw it: a filter whose chunks are still arriving counts as missing, and so does a key of
-/// another type, for which no lease was granted.
+/// Returns the filter's instance by the rules of BF.FETCH: a filter whose chunks are still arriving counts as missing, and so does a
+/// key of another type, for which no lease was granted.
 fn instance_of(keys: &Keyspace, filter: Arg<'_>) -> Option<u64> {
     let key = ReadKey::open(keys, filter);
     let stored = key.stored().ok().flatten()?;
@@ -459,10 +459,11 @@ fn instance_of(keys: &Keyspace, filter: Arg<'_>) -> Option<u64> {
 /// `BF.CHANGED filter item cachekey`
 ///
 /// Deletes a row's cached value, voids its tokens and its NONE, and announces its item to the filter. Called before and after a write. If
-/// the filter refuses the item, the value is deleted and the tokens are void nonetheless.
+/// the filter refuses the item, the value is still deleted and the tokens are void.
 pub fn changed(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (items, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
-    // If no DEL was propagated, the item is propagated, so that a WAIT after this command covers an effect.
+    // If no DEL was propagated, the item is propagated even if it is present, so that a WAIT after this command has an effect to wait
+    // for.
     let is_sync = !void(context, keys, name)?;
     let adding = Adding { origin: role::origin(context), items, form: ReplyForm::One, is_sync, renews: true };
     match add_items(context, &args, keys, adding, || Ok(None)) {
@@ -485,8 +486,8 @@ pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool
 
 /// `BF.MCHANGED filter ITEMS item cachekey [item cachekey ...]`
 ///
-/// Does for each pair what BF.CHANGED does, and replies to each. The items are announced to the filter as one batch, after all
-/// cached values were deleted.
+/// Performs BF.CHANGED for each pair, and replies to each. The items are announced to the filter as one batch, after all cached values
+/// were deleted.
 pub fn mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let pairs = args.rest(arguments::mchanged(args.words())?)?;
     let mut items: Vec<Arg<'_>> = Vec::new();

@@ -96,9 +96,7 @@ fn value(context: Context, content: Content) {
 
 /// `BF.STATS key`
 ///
-/// A map of a filter's properties, without properties that its kind lacks. Properties have the names of BF.INFO.
-///
-/// Replies with the properties of a filter.
+/// Replies with a map of the properties that the filter's kind has, under the names of BF.INFO.
 pub fn stats(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let key = ReadKey::open(keys, args.arg(1)?);
     let stats = key.filter()?.ok_or(Refusal::NotFound)?.stats(&CommandClock::default())?;

@@ -12,7 +12,7 @@ use crate::context::{Context, OK};
 use crate::guard::arguments::{self, Fetch};
 use crate::keys::Keyspace;
 
-/// As [`dispatch`], for a command with a filter and a cache key. The server also calls it for the positions of its keys.
+/// Like [`dispatch`], for a command with a filter and a cache key. The server also calls it for the positions of its keys.
 pub fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
         // The key specifications cover every key, so the server does not use the flags.
@@ -21,7 +21,7 @@ pub fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keys
     dispatch(context, args, keys, run)
 }
 
-/// As [`dispatch_or_report_keys`], for BF.MCHANGED.
+/// Like [`dispatch_or_report_keys`], for BF.MCHANGED.
 pub fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
         // The filter, and the second word of each pair.
@@ -30,7 +30,7 @@ pub fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, 
     dispatch(context, args, keys, run)
 }
 
-/// As [`dispatch_or_report_keys`], for BF.FETCH.
+/// Like [`dispatch_or_report_keys`], for BF.FETCH.
 pub fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
         return report_fetched_keys(context, [3].into_iter(), arguments::fetch(args.words()).ok());
@@ -38,7 +38,7 @@ pub fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run
     dispatch(context, args, keys, run)
 }
 
-/// As [`dispatch_or_report_keys`], for BF.MFETCH.
+/// Like [`dispatch_or_report_keys`], for BF.MFETCH.
 pub fn dispatch_mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
         let parsed = arguments::mfetch(args.words()).ok();
@@ -67,8 +67,8 @@ fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: 
     OK
 }
 
-/// Reports the keys of BF.FETCH or BF.MFETCH: the filter, the cache keys, and those of the options. A caller may receive a lease, so it
-/// needs permission to write the cache key.
+/// Reports the keys of BF.FETCH or BF.MFETCH: the filter, the cache keys, and the keys in the options. A caller may receive a lease, so
+/// it needs permission to write the cache key.
 fn report_fetched_keys(context: Context, cache_keys: impl Iterator<Item = usize>, options: Option<Fetch>) -> c_int {
     report_keys(context, [1].into_iter(), READS);
     report_keys(context, cache_keys, CHANGES);

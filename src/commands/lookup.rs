@@ -1,4 +1,4 @@
-//! Looking items up: BF.EXISTS, BF.MEXISTS and BF.COUNT.
+//! Looking up items: BF.EXISTS, BF.MEXISTS and BF.COUNT.
 
 use bloomgate_filter::{BATCH, Mask};
 
@@ -40,7 +40,7 @@ pub fn mexists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
 
 /// `BF.COUNT key item`
 ///
-/// Replies how often a counting filter contains an item: the least of its counters. A missing filter contains nothing.
+/// Replies how often a counting filter contains an item: the minimum of its counters. A missing filter contains nothing.
 pub fn count(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);

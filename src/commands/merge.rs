@@ -15,7 +15,7 @@ use crate::server::freeing;
 ///
 /// Stores the union of all filters, including the destination, at the destination.
 ///
-/// The union is built separately, and then replaces the destination. So an error changes nothing.
+/// The union is built separately and then replaces the destination, so an error changes nothing.
 pub fn merge(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let exists = WriteKey::open(keys, name)?.exists()?;
@@ -49,7 +49,7 @@ pub fn merge(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspa
     Ok(())
 }
 
-/// Opens the sources, each once, in the order of their names. Leaves out the destination if it is given.
+/// Opens the sources, each once, in the order of their names. Skips the destination if it is among them.
 fn open_sources<'a>(
     args: &Args<'_>,
     keys: &'a Keyspace,

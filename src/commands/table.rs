@@ -46,7 +46,7 @@ pub const COMMANDS: &[Command] = &[
             c"Begins the next bucket of a filter that forgets, and returns the number of items dropped with the oldest",
         complexity: c"O(N), where N is the number of buckets",
         since: c"8.0.0",
-        // In an AOF, the numbers of a bucket follow.
+        // In an AOF, the bucket's slot, times and capacity follow.
         arguments: &[Argument::KEY, Argument::HIDDEN.optional()],
     },
     Command {
@@ -80,7 +80,7 @@ pub const COMMANDS: &[Command] = &[
         summary: c"Adds items to a Bloom filter, which is created with the given options if it does not exist",
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
         since: c"1.0.0",
-        // An option with a value: ITEMS, or one that allows ITEMS to be left out.
+        // An option and its value, or ITEMS and an item.
         arguments: &[Argument::KEY, Argument::HIDDEN, Argument::HIDDEN],
     },
     Command {
