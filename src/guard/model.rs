@@ -1,6 +1,6 @@
-//! The guard under random commands, against a model of the cache, of the filters and of the clients. Times are numbers, so
-//! every interleaving of leases, deadlines and commands can come up, and a seed brings one back.
-//! Then tests that the guard removes exactly the records, timer events and waiters that are no longer needed.
+//! Compares the guard under random commands with a model of the cache, the filters and the clients. Times are numbers, so every
+//! interleaving of leases, deadlines and commands can occur, and a seed reproduces it. Further tests check that the guard removes
+//! exactly the records, timer events and waiters that are no longer needed.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ const HASH: DependencyId = 5;
 /// The most records: fewer than cache keys, so that some are evicted.
 const MAX: usize = 2;
 
-/// What a client asked: a cache key, a filter by its number, an item, and which conditions it named.
+/// A client's request: a cache key, a filter by its number, an item, and the conditions of the request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Question {
     key: usize,
@@ -38,33 +38,33 @@ struct Client {
     deadline: Instant,
 }
 
-/// A token that was handed out.
+/// A token that was granted.
 struct Token {
     stamp: Stamp,
     row: Row,
-    /// Whether nothing that its row depends on has changed.
+    /// Whether all dependencies of its row are unchanged.
     is_safe: bool,
-    /// Until when what is filled under its lease is believed without the key of WHILE.
+    /// The end of the time for which a value filled under its lease is served without the key of WHILE.
     fresh_until: Option<Instant>,
 }
 
-/// The guard, and what the model knows besides.
+/// The guard, and the state of the model.
 struct World {
     guard: Guard<Question>,
     rng: fastrand::Rng,
     now: Instant,
     /// Which cache keys have a value.
     values: [bool; KEYS],
-    /// Which cache keys have a write in flight, and whether all are taken to have one.
+    /// Which cache keys have a write in flight, and whether all are assumed to have one.
     in_flight: [bool; KEYS],
     all_in_flight: bool,
-    /// Until when each cache key is backed off.
+    /// The end of each cache key's back-off.
     backs_off: [Instant; KEYS],
-    /// Until when what was filled for a cache key is believed without the key of WHILE, and its row.
+    /// The end of the time for which a cache key's filled value is served without the key of WHILE, and its row.
     fresh: [Option<(Instant, Row)>; KEYS],
     /// Whether the key of WHILE exists.
     beats: bool,
-    /// The instance of each filter; 0: it is missing.
+    /// The instance of each filter; 0 if it is missing.
     instances: [u64; FILTERS],
     last_instance: u64,
     tokens: Vec<Token>,
@@ -108,7 +108,7 @@ impl World {
     }
 
     fn question(&mut self) -> Question {
-        // Mostly one item of one filter for a cache key, as it should be.
+        // Mostly uses the same item and filter for a cache key, as applications should.
         let key = self.rng.usize(..KEYS);
         let odd = self.rng.u64(..8) == 0;
         let filter = if odd { self.rng.usize(..FILTERS) } else { key % FILTERS };
@@ -133,7 +133,7 @@ impl World {
         self.guard.record(key_id(key), self.now).is_some_and(|record| record.kind() == RecordKind::BackOff)
     }
 
-    /// BF.FETCH, as `commands/guard.rs` does it: nothing if the caller has to wait, else the stamp if it grants a lease.
+    /// BF.FETCH as in `commands/guard.rs`: returns `None` if the caller has to wait, else the stamp of the lease if one is granted.
     fn look(&mut self, question: Question, asker: Asker) -> Option<Option<Stamp>> {
         if self.is_held(question) {
             return None;
@@ -220,7 +220,7 @@ impl World {
         if self.tokens.is_empty() {
             return;
         }
-        // Mostly one of the last, which may still be good.
+        // Mostly one of the last tokens, which may still be valid.
         let tokens = self.tokens.len();
         let back = if self.rng.u64(..8) == 0 { tokens } else { tokens.min(4) };
         let Token { stamp, row, is_safe, fresh_until } = self.tokens[tokens - 1 - self.rng.usize(..back)];
@@ -230,7 +230,7 @@ impl World {
             assert!(self.lease(row.key) == lease && lease != Some(stamp), "its lease did not count");
             return;
         }
-        // Only of the last lease, as long as it has not ended.
+        // Applies only to the last lease, while it has not ended.
         let fresh_until = fresh_until.filter(|_| lease == Some(stamp));
         assert_eq!(self.guard.fresh_until(row.key, stamp, self.now), fresh_until);
         match self.rng.u64(..4) {
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    /// The cache key has changed, and the guard knows nothing of it any more.
+    /// The cache key has changed, and the guard has removed its record.
     fn changed_key(&mut self, key: usize) {
         self.void(|row| row.key == key_id(key));
         self.backs_off[key] = 0;
@@ -279,8 +279,8 @@ impl World {
         }
     }
 
-    /// A write of a row begins or ends, or the key of WHILE comes or goes. The end of a write is announced right after it, in
-    /// the same transaction; or its field expires, or the hash is deleted, and nothing is announced.
+    /// A write of a row begins or ends, or the key of WHILE is created or deleted. The end of a write is announced directly after it,
+    /// in the same transaction; if instead its field expires or the hash is deleted, nothing is announced.
     fn feed(&mut self) {
         let key = self.rng.usize(..KEYS);
         match self.rng.u64(..6) {
@@ -358,7 +358,7 @@ impl World {
         self.unsent.push((client, key_id(asked.key), stamp));
     }
 
-    /// The server sends an answer, or finds that the client is gone. Then its lease ends, and no other.
+    /// The server sends an answer, or finds that the client has disconnected. Then only that client's lease ends.
     fn send(&mut self) {
         let Some((client, key, stamp)) = self.unsent.pop() else { return };
         let lease = self.lease(key);
@@ -368,7 +368,7 @@ impl World {
         assert_eq!(self.lease(key), lease.filter(|_| !is_ended), "{key:?}: {stamp:?} of {client}, gone: {is_gone}");
     }
 
-    /// The timer, as `mod.rs` does it.
+    /// The timer handler, as in `mod.rs`.
     fn go_off(&mut self) {
         while let Some(due) = self.guard.take_event(self.now) {
             match due {
@@ -387,7 +387,7 @@ impl World {
                         };
                         self.answers[usize::from(stamp.is_some())] += 1;
                         self.answered(client, stamp);
-                        // The turn ends.
+                        // The event loop iteration ends.
                         if self.rng.u64(..4) == 0 {
                             self.guard.serve_on(key, from, self.now);
                             break;
@@ -413,7 +413,7 @@ impl World {
             }
         }
         assert!(self.clients.values().all(|client| client.deadline > self.now), "a client waits too long");
-        // Whoever is not held waits for a lease that ends at some time. Everybody else was named when the write ended.
+        // A waiter that is not held waits for a lease that will end. All others were woken when the write ended.
         for client in self.clients.values().filter(|client| !self.is_held(client.question)) {
             assert!(self.guard.remaining_lease(key_id(client.question.key), self.now) > 0);
         }
@@ -454,7 +454,7 @@ impl World {
         assert_eq!(self.guard.counts().2, self.clients.len());
         assert!(self.guard.records() <= MAX);
         assert!(self.clients.is_empty() || !self.guard.is_idle());
-        // Commands may come in one transaction: the timer goes off after it.
+        // Several commands may be in one transaction; the timer fires after it.
         if self.rng.u64(..3) > 0 {
             self.go_off();
         }
@@ -475,7 +475,7 @@ fn a_waiter_gets_an_answer_or_waits_to_its_end() {
             world.send();
         }
         assert!(world.clients.is_empty() && world.guard.waited_for().is_empty());
-        // Whatever is left expires and is swept. At last the tokens are forgotten.
+        // All remaining records expire and are swept; finally the tokens are removed.
         while let Some(at) = world.guard.next_due() {
             world.now = at + TOKENS_LIVE / 10;
             world.go_off();
@@ -521,7 +521,7 @@ fn the_alarm_does_not_fill_with_waiters_that_left() {
     }
     assert!(guard.timer_entries() < 100, "{}", guard.timer_entries());
     assert_eq!(guard.forgotten(0), None);
-    // What is needed is still there: the end of the lease, the waiter's own time, and the sweep.
+    // The events that are still needed remain: the end of the lease, the waiter's timeout, and the sweep.
     assert_eq!((guard.take_event(1000), guard.take_event(4999)), (Some(TimerEvent::Serve(row(0).key)), None));
     assert!(std::iter::from_fn(|| guard.take_event(5000)).any(|due| due == TimerEvent::Deadline(1, 0)));
     guard.leave(1).unwrap();
@@ -558,7 +558,7 @@ fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
 fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
     let mut guard = with_a_waiter();
     guard.row_changed(row(0).key);
-    // As if memory for the entry was refused.
+    // As if allocating the entry had failed.
     assert_eq!(guard.take_event(0), Some(TimerEvent::Serve(row(0).key)));
     assert_eq!(guard.take_event(0), None);
     assert_eq!(guard.row_state(&row(0), Asker::Caller, Trust::All, 0), RowState::Leased(1));
@@ -590,8 +590,8 @@ fn a_token_is_good_for_at_least_an_hour_and_at_most_two() {
     assert!(!guard.is_idle());
 }
 
-/// A caller takes the lease of the first cache key and gives it up with a back-off that doubles; after it and a pause, another one
-/// does. Returns the lengths of the back-offs.
+/// A caller takes the lease of the first cache key and gives it up with a back-off that doubles; after the back-off and a pause,
+/// another caller does the same. Returns the lengths of the back-offs.
 fn fail(guard: &mut Guard<()>, now: &mut Instant, failures: usize, pause: Instant) -> Vec<Instant> {
     let lengths = (0..failures).map(|_| {
         assert_eq!(guard.row_state(&row(0), Asker::Caller, Trust::All, *now), RowState::Free);
@@ -614,7 +614,7 @@ fn back_offs_double_with_each_failure_until_the_value_is_loaded_or_a_minute_pass
     guard.filter_changed(row(0).item);
     assert_eq!(fail(&mut guard, &mut now, 1, 60_000), [10_000], "an add says nothing of the database");
     assert_eq!(fail(&mut guard, &mut now, 3, 0), [100, 200, 400], "a minute has passed");
-    // A caller that gives the time counts for itself, and one that gives up has not failed.
+    // A caller that passes a time counts the failures itself, and giving up is not a failure.
     guard.back_off(row(0).key, now, Some(1), MAX);
     let stamp = guard.grant(row(0), (now, now + 1), None, MAX);
     assert!(guard.give_up(row(0).key, stamp, now));
