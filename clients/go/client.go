@@ -26,19 +26,19 @@ type Client struct {
 	server  *redis.Client
 	cluster *redis.ClusterClient
 	limit   time.Duration
-	// slots limits the connections that wait in the server to half of the pool, so that others are free to load, fill and announce. A caller
-	// without a connection to fill a row delays every caller that waits for the row.
+	// slots limits the connections that wait in the server to half of the pool, so that others are free to load, fill and announce. If a caller
+	// has no connection to fill a row, every caller that waits for the row is delayed.
 	slots chan struct{}
 	tasks tasks
 	ends  ends
-	// closing ends when the client is closed.
+	// closing is cancelled when the client is closed.
 	closing context.Context
 	stop    context.CancelFunc
 	err     error
 }
 
-// New returns a client on a [*redis.Client] or a [*redis.ClusterClient]; with any other, its calls fail with [ErrRefused]. Make one per
-// go-redis client, because its filters and guards share the connections that wait.
+// New returns a client on a [*redis.Client] or a [*redis.ClusterClient]; with any other client, its calls fail with [ErrRefused]. Make one
+// per go-redis client, because its filters and guards share the limit of waiting connections.
 func New(c redis.UniversalClient) *Client {
 	client := &Client{tasks: tasks{idle: sync.NewCond(&sync.Mutex{})}}
 	client.closing, client.stop = context.WithCancel(context.Background())
@@ -216,17 +216,17 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 		sent[i] = redis.NewRawWriteToCmd(ctx, buffers[i], words...)
 	}
 	if len(sent) == 1 {
-		_ = to.Process(ctx, sent[0]) // The command has its error.
+		_ = to.Process(ctx, sent[0]) // The error is stored in the command.
 	} else {
 		pipeline := to.Pipeline()
 		for _, one := range sent {
 			_ = pipeline.Process(ctx, one) // It is only queued.
 		}
-		_, _ = pipeline.Exec(ctx) // Each command has its error.
+		_, _ = pipeline.Exec(ctx) // The errors are stored in the commands.
 	}
 	isRefused := false
 	for i, one := range sent {
-		// A complete reply counts, although go-redis reports the error of a later command for it.
+		// A complete reply is used, although go-redis reports the error of a later command for it.
 		value, rest, err := parseReply(buffers[i].Bytes())
 		if failed := one.Err(); failed != nil && (err != nil || len(rest) > 0) {
 			err = failed

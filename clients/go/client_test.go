@@ -51,7 +51,7 @@ func newScript(t *testing.T, server *scriptedServer, client redis.UniversalClien
 	t.Cleanup(func() {
 		one.client.Close()
 		_ = client.Close()
-		// A goroutine that has done its work needs a moment to end.
+		// A goroutine that has finished its work needs a moment to end.
 		eventually(t, "no goroutine is left after Close", func() bool { return goroutines() == "" })
 		if server != nil && server.violations != nil {
 			t.Error(server.violations)
@@ -60,13 +60,13 @@ func newScript(t *testing.T, server *scriptedServer, client redis.UniversalClien
 	return one
 }
 
-// expect takes the next command, and replies to it.
+// expect waits for the next command, and replies to it.
 func (s *script) expect(words string, reply any) {
 	s.t.Helper()
 	s.answer(s.take(words), reply)
 }
 
-// take takes the next command.
+// take returns the next command.
 func (s *script) take(words string) *arrival {
 	s.t.Helper()
 	one := s.nextCommand()
@@ -111,7 +111,7 @@ func start(work func() error) <-chan error {
 	return done
 }
 
-// await returns what a call has returned.
+// await returns the result of a call.
 func await(t *testing.T, done <-chan error) error {
 	t.Helper()
 	select {
@@ -135,7 +135,7 @@ const (
 	peek17  = fetch17 + " STALE 3600000 PEEK"
 )
 
-// users returns a guard of texts without early renewal.
+// users returns a guard whose rows are strings, without early renewal.
 func (s *script) users(options ...bloomgate.Option) *bloomgate.Guard[string] {
 	return bloomgate.NewGuard(s.client, "users", bloomgate.JSON[string](), append(options, bloomgate.Beta(0))...)
 }
@@ -164,7 +164,7 @@ func TestScriptedCancelledCallGivesItsLeaseUpAndCloseWaitsForThat(t *testing.T) 
 	_ = await(t, closed)
 }
 
-// The server may keep a caller waiting for long: such a call returns at once, and the reply is read later.
+// The server may block a caller for a long time. Such a call returns at once when cancelled, and the reply is read later.
 func TestScriptedCancelledCallThatWaitsReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +191,7 @@ func TestScriptedCancelledCallThatWaitsReturnsAtOnceAndCloseWaitsForItsReply(t *
 	_ = await(t, closed)
 }
 
-// So does one of many rows.
+// The same for a call of many rows.
 func TestScriptedCancelledCallOfManyRowsReturnsAtOnceAndGivesItsLeasesUp(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -224,7 +224,7 @@ func TestScriptedCancelledCallEndsWithTheTimeLimit(t *testing.T) {
 	}
 }
 
-// Callers wait for a connection for no longer than for a reply, though they share timers.
+// Callers wait for a connection no longer than for a reply, although they share timers.
 func TestScriptedCallsWaitForAConnectionForNoLongerThanTheTimeLimit(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: startScripted(t).listener.Addr().String(), ReadTimeout: 100 * time.Millisecond, PoolSize: 1, PoolTimeout: time.Hour,
@@ -288,7 +288,7 @@ func TestScriptedFilterCallReturnsAtOnceWhenItsContextEnds(t *testing.T) {
 		if err := await(t, called); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
-		// The reply to the call that has ended is not taken for that of another one.
+		// The reply to the ended call is not returned by another call.
 		other := start(func() error {
 			found, err := seen.Count(t.Context(), "b")
 			if err == nil && found != 7 {
@@ -332,7 +332,7 @@ type pastDeadline struct {
 
 func (c pastDeadline) Deadline() (time.Time, bool) { return time.Now().Add(c.left), true }
 
-// A driver gives the deadline to its connection, and fails before the context has ended. Others have later deadlines.
+// A driver passes the deadline to its connection, and fails before the context has ended. Other callers have later deadlines.
 func TestScriptedDeadlineOfOneCallerIsNotSharedByOthers(t *testing.T) {
 	for name, one := range map[string]struct {
 		left time.Duration
@@ -385,7 +385,7 @@ func TestScriptedLoadThatPanicsGivesItsLeaseUp(t *testing.T) {
 		_, _ = users.GetMany(t.Context(), []string{"17"}, func(context.Context, []string) (map[string]string, error) { panic("no") })
 		return nil
 	})
-	// The row has no flight any more, so nobody waits for it.
+	// The row no longer has a flight, so no caller waits for it.
 	s.expect(fetch17, list{"load", "token"})
 	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", simple("+OK"))
 	if err := await(t, many); err.Error() != "no" {
@@ -393,7 +393,7 @@ func TestScriptedLoadThatPanicsGivesItsLeaseUp(t *testing.T) {
 	}
 }
 
-// One load for a crowd, also if it has no end.
+// Many callers share one load, even if the load ends without returning.
 func TestScriptedLoadThatPanicsOrExitsIsSharedAsAnError(t *testing.T) {
 	down := loadError("down")
 	for name, fatal := range map[string]func(){"panics": func() { panic(down) }, "exits": runtime.Goexit} {
@@ -404,7 +404,7 @@ func TestScriptedLoadThatPanicsOrExitsIsSharedAsAnError(t *testing.T) {
 				fetch := fetch17 + " STALE 3600000"
 				end, ended := make(chan struct{}), make(chan any, 1)
 				go func() {
-					// An exit has no cause, and a call that returns has another one.
+					// After Goexit there is no cause, and a call that returns reports another one.
 					var cause any = "it has returned"
 					defer func() { ended <- cause }()
 					defer func() { cause = recover() }()
@@ -536,7 +536,7 @@ func TestScriptedLoadInTheBackgroundOutlivesItsCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	// A load that was cancelled would give its lease up.
+	// A cancelled load would give up its lease.
 	s.nothingArrives()
 	loading <- nil
 	if err := await(t, ended); err != nil {
@@ -591,7 +591,7 @@ func TestScriptedPanicOfALoadInTheBackgroundIsAnError(t *testing.T) {
 	s.expect("BF.FILL users 17 {users}:17 token GIVEUP BACKOFF", simple("+OK"))
 }
 
-// Beyond 64 loads of a guard in the background, callers get old values at once, and load only rows that have none.
+// If 64 loads of a guard run in the background, callers get old values at once, and load only rows without one.
 func TestScriptedLoadsInTheBackgroundAreLimited(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	users := s.users(bloomgate.FailSafe(time.Hour), bloomgate.SoftTimeout(time.Hour))
@@ -676,7 +676,7 @@ func TestScriptedAllGuardsOfAClientWaitOnHalfOfItsConnections(t *testing.T) {
 	}
 }
 
-// With eight fetches under way, the next one is that of a turn.
+// If eight fetches are in flight, the next one is sent in a turn.
 func TestScriptedCancelledCallOfATurnGivesItsLeaseUp(t *testing.T) {
 	s := startScript(t, redis.Options{PoolSize: 20})
 	users := s.users()
@@ -709,7 +709,7 @@ func TestScriptedCancelledCallOfATurnGivesItsLeaseUp(t *testing.T) {
 	}
 }
 
-// A row whose lease is held for longer than anybody waits is loaded by one caller at a time.
+// A row whose lease is held for longer than callers wait is loaded by one caller at a time.
 func TestARowThatNobodyBringsIsLoadedByOneAtATime(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
 	defer func() { _ = rdb.Close() }()
@@ -829,7 +829,7 @@ func TestManyCallersShareCommandsAndGetTheirOwnRows(t *testing.T) {
 	}
 }
 
-// A filter without the ids that the source did not yield would deny their rows.
+// A filter that lacks the ids after the error would report their rows absent.
 func TestScriptedFilterIsNotRenamedAfterAnErrorOfItsSource(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	down := loadError("the database is down")
@@ -839,7 +839,7 @@ func TestScriptedFilterIsNotRenamedAfterAnErrorOfItsSource(t *testing.T) {
 			return err
 		})
 	}
-	// One that fails in the middle of a command, and one that fails after all of them.
+	// A source that fails in the middle of a command, and one that fails after the last command.
 	for _, before := range []int{1, 17 * 500} {
 		failed := fill(func(yield func(string, error) bool) {
 			for id := range before {
@@ -860,7 +860,7 @@ func TestScriptedFilterIsNotRenamedAfterAnErrorOfItsSource(t *testing.T) {
 	s.nothingArrives()
 }
 
-// A primary that was demoted refuses every command, and the name may lead to the new one.
+// A demoted primary refuses every command, and a new connection to the same name may reach the new primary.
 func TestScriptedServerThatRefusesIsLeft(t *testing.T) {
 	for name, s := range map[string]*script{"server": startScript(t, redis.Options{}), "cluster": startScriptOfCluster(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -871,7 +871,7 @@ func TestScriptedServerThatRefusesIsLeft(t *testing.T) {
 			for _, refusal := range []string{"MASTERDOWN no", "LOADING no", "CLUSTERDOWN no", "READONLY no"} {
 				for _, items := range [][]string{{"a"}, {"a", long}} {
 					if name == "cluster" && refusal == "READONLY no" {
-						continue // The client of a cluster looks for the new primary itself.
+						continue // A cluster client finds the new primary itself.
 					}
 					added := start(func() error { _, err := seen.AddMany(t.Context(), items); return err })
 					var one *arrival
@@ -894,9 +894,9 @@ func TestScriptedServerThatRefusesIsLeft(t *testing.T) {
 	}
 }
 
-// Each command has its time limit, in which it may also wait for a connection: a burst does not use them all up.
+// Each command has its own time limit, which includes the wait for a connection. In a burst, commands do not exceed it.
 func TestABurstOfDifferentRowsIsCached(t *testing.T) {
-	// At 10 ms for each, commands of their own on 10 connections would take 10 s and 4 s.
+	// At 10 ms per command, separate commands on 10 connections would take 10 s and 4 s.
 	for name, callers := range map[string]int{"of one row each": 10_000, "of two rows each": 4000} {
 		t.Run(name, func(t *testing.T) {
 			address := farAway(t, emptyServer(t), 10*time.Millisecond)
@@ -1077,7 +1077,7 @@ func TestOptionsThatHaveNoMeaningAreRefusedByEveryCall(t *testing.T) {
 	}
 }
 
-// The range is in the message, and of several options the same one is refused every time.
+// The message contains the range, and of several invalid options the same one is reported every time.
 func TestARefusedOptionNamesItsRange(t *testing.T) {
 	client := bloomgate.New(redis.NewClient(&redis.Options{}))
 	for range 20 {
@@ -1115,7 +1115,7 @@ func TestScriptedNilObserveAndLoggerAreTheUsualOnes(t *testing.T) {
 	}
 }
 
-// An operator learns from the log why nothing is cached.
+// The log tells an operator why nothing is cached.
 func TestScriptedModuleThatIsOlderIsNamedInTheLog(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	var log strings.Builder

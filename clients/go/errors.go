@@ -18,10 +18,10 @@ var (
 	ErrFilterLoading = errors.New("the filter is still being loaded")
 	// ErrModuleMissing: the module is missing or older than this client, or another module provides BF.*.
 	ErrModuleMissing = errors.New("the server has not loaded the module bloomgate")
-	// ErrLoadFailed: the last load of a row failed elsewhere, and no value is cached: the row is not loaded again until the back-off ends.
+	// ErrLoadFailed: the last load of a row failed elsewhere, and no value is cached: it is not loaded again until the back-off ends.
 	ErrLoadFailed = errors.New("the row has no cached value, and its last load failed")
 	// ErrUnconfirmed: a write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to the
-	// longest load and a time to live. IDs of the [Error] has the rows; [Guard.Confirm] tries again.
+	// longest load and a time to live. The field IDs of the [Error] lists the rows; [Guard.Confirm] tries again.
 	ErrUnconfirmed = errors.New("the change could not be confirmed")
 	// ErrNotDurable: a write did not reach the required number of replicas, or the append-only file, in time.
 	ErrNotDurable = errors.New("the write is not durable yet")
@@ -47,9 +47,9 @@ type Error struct {
 	Kind error
 	// Key is the filter's key, if any.
 	Key string
-	// Answers has the answers of a batch in the order of its items.
+	// Answers are the answers of a batch in the order of its items.
 	Answers []Answer
-	// IDs has the rows that could not be confirmed or loaded.
+	// IDs are the rows that could not be confirmed or loaded.
 	IDs []string
 	// Err is the cause, or nil: the error of the server, of the connection or of the codec.
 	Err error
@@ -110,7 +110,7 @@ func isUnknownCommand(err error) bool {
 	return found && strings.HasPrefix(strings.TrimLeft(rest, " '`"), "BF.")
 }
 
-// withoutModule returns the error of a guard's command. A module that rejects its words is older than this client.
+// withoutModule returns the error of a guard's command. A module that rejects its options is older than this client.
 func withoutModule(err error) error {
 	if err == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// address is that of the server. TestMain starts one.
+// address is the address of the server that TestMain starts.
 var address = "localhost:6379"
 
 func ExampleFilter() {
@@ -62,10 +62,10 @@ func ExampleGuard() {
 	}
 	fmt.Println(users.Get(ctx, "17", find("17")))
 	fmt.Println(users.GetMany(ctx, []string{"17", "18"}, func(ctx context.Context, ids []string) (map[string]User, error) {
-		return table, nil // of which only the rows with these ids count
+		return table, nil // only rows with these ids are used
 	}))
 	fmt.Println(users.Changed(ctx, []string{"18"}, func(ctx context.Context) error {
-		table["18"] = User{"Eve"} // the transaction ends in here
+		table["18"] = User{"Eve"} // the transaction ends inside this function
 		return nil
 	}))
 	fmt.Println(users.Get(ctx, bloomgate.Int(18), find("18")))

@@ -28,7 +28,7 @@ const (
 // errPaused is the answer to a fetch that is not sent during a pause.
 var errPaused = errors.New("bloomgate: the server did not answer in time a moment ago")
 
-// answer is the reply of BF.FETCH for one row: hit and stale have a value, load and stale the token of a lease.
+// answer is the reply of BF.FETCH for one row: hit and stale contain a value, load and stale the token of a lease.
 type answer struct {
 	word, value, token string
 	err                error
@@ -73,7 +73,7 @@ func (a answer) shared() outcome {
 	return outcome{answer: &a}
 }
 
-// leasesIn returns the flights that received a lease, and stores its token in them.
+// leasesIn returns the flights that received a lease, and stores the tokens in them.
 func leasesIn(of []*flight, answers []answer) []*flight {
 	var found []*flight
 	for i, one := range answers {
@@ -89,7 +89,7 @@ type fetching struct {
 	// replace requests a lease to replace a value that could not be decoded. Deleting the value instead would be unsafe: every caller that has
 	// seen it would delete the first caller's new value.
 	replace bool
-	// peek requests no lease.
+	// peek fetches without requesting a lease.
 	peek bool
 	// wait is how long the server may delay the reply. The caller has taken one of the client's slots.
 	wait time.Duration
@@ -118,9 +118,9 @@ type commands struct {
 	background chan struct{}
 
 	mutex sync.Mutex
-	// pausedUntil is until when no fetch is sent.
+	// pausedUntil is the time until which no fetch is sent.
 	pausedUntil time.Time
-	// warned has the time of the last warning of each kind.
+	// warned is the time of the last warning of each kind.
 	warned map[string]time.Time
 }
 
@@ -329,8 +329,8 @@ func (g *commands) withKeys(words []any, ids []string) []any {
 	return words
 }
 
-// endLeases sends a BF.FILL for each lease. The server ends the lease of a fill that it refuses. A lease whose connection was lost is given
-// up, so that no caller waits until it ends. A server that timed out would not answer GIVEUP either.
+// endLeases sends a BF.FILL for each lease. If the server refuses a fill, it ends the lease. A lease whose connection was lost is given up,
+// so that no caller waits until it expires. GIVEUP is not sent after a time-out, because the server would not answer it either.
 func (g *commands) endLeases(ctx context.Context, leases []*flight, rest func(i int) []any) []reply {
 	all, replies := make([]*work, len(leases)), make([]reply, len(leases))
 	for i, one := range leases {
@@ -359,8 +359,8 @@ func (g *commands) giveUp(ctx context.Context, leases []*flight) {
 	g.endLeases(ctx, leases, func(int) []any { return []any{"GIVEUP"} })
 }
 
-// endFailed ends the leases of a cancelled or failed load. After a failure with FailSafe, the server grants no lease for these rows until a
-// back-off ends, which doubles with each failure.
+// endFailed ends the leases of a cancelled or failed load. After a failure with FailSafe, the server grants no lease for these rows during a
+// back-off, which doubles with each failure.
 func (g *commands) endFailed(ctx context.Context, leases []*flight, isCancelled bool) {
 	if isCancelled || g.options.failSafe == 0 {
 		g.giveUp(ctx, leases)
@@ -370,7 +370,7 @@ func (g *commands) endFailed(ctx context.Context, leases []*flight, isCancelled 
 }
 
 // fillAll fills rows, nil for rows that do not exist. If ctx ends first, it returns the error of ctx at once, and the fills continue. A token
-// outlives its lease, so a delayed fill still counts.
+// outlives its lease, so a delayed fill is still accepted.
 func (g *commands) fillAll(ctx context.Context, leases []*flight, values [][]byte, ttl time.Duration) error {
 	fill := func(ctx context.Context) []reply {
 		replies := g.endLeases(ctx, leases, func(i int) []any {
@@ -425,7 +425,7 @@ func spread(one reply, count int) []reply {
 	return replies
 }
 
-// split separates an error inside of a reply from other replies.
+// split separates an error inside a reply from other replies.
 func split(value any) reply {
 	if err, failed := value.(error); failed {
 		return reply{err: err}

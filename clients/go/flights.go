@@ -17,8 +17,8 @@ import (
 
 // outcome is what a flight shares when it ends. It is empty if the call was cancelled or returned an old value.
 type outcome struct {
-	// answer is shared with flights that began before its fetch. A later caller may know of a change that the answer lacks. If the server
-	// failed, it is shared with all waiting callers.
+	// answer is shared with flights that began before its fetch. A later caller may be aware of a change that the answer does not include. If
+	// the server failed, it is shared with all waiting callers.
 	answer *answer
 	// err is the error of its load. It is shared with all, so that a crowd causes one failed load.
 	err error
@@ -30,11 +30,11 @@ type flights struct {
 	rows  map[string]*row
 	// clock numbers calls, fetches and loads in the order in which they begin.
 	clock *atomic.Uint64
-	// areLoads marks flights that load rows: a flight that receives a row or an error has ended.
+	// areLoads is set for flights that load rows: such a flight ends when it receives a row or an error.
 	areLoads bool
 }
 
-// row has the flights of one row: the number of active ones, and the waiting ones by the beginning of their calls.
+// row is the number of active flights of one row, and its waiting flights in the order in which their calls began.
 type row struct {
 	active  int
 	waiting []*flight
@@ -53,7 +53,7 @@ type flight struct {
 	token string
 	// replaces is set if the caller could not decode the cached value.
 	replaces bool
-	// resumed receives a value when another flight resumes this one, which then has given.
+	// resumed receives a value when another flight resumes this one, after setting given.
 	resumed       chan<- struct{}
 	given, shares outcome
 }
@@ -75,7 +75,7 @@ func (f *flights) begin(id string, begun uint64) *flight {
 	return &flight{flights: f, row: of, id: id, begun: begun}
 }
 
-// ask is called right before a fetch is sent or a load begins: its outcome may be shared with flights that began earlier.
+// ask must be called right before a fetch is sent or a load begins: the outcome may be shared with flights that began earlier.
 func (f *flight) ask() { f.asked = f.flights.clock.Add(1) }
 
 // share sets the outcome that a flight shares when it ends.
@@ -130,7 +130,7 @@ func (r *row) resumeFirst(given outcome, asked uint64) {
 	select {
 	case first.resumed <- struct{}{}:
 	default:
-		// Another row of the same call has signalled it.
+		// Another row of the same call has already signalled it.
 	}
 }
 

@@ -68,9 +68,9 @@ func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...O
 // and callers that began before its fetch share the row. If load panics or ends its goroutine, so does this call, and the others get
 // [ErrLoadFailed] with the cause.
 //
-// If ctx ends, Get returns its error: at once if it waits for another caller, otherwise when the reply in flight has arrived, after at most
-// the ReadTimeout of the go-redis client. A load that fails after that, or after the deadline of ctx, counts as cancelled, and its error is
-// not shared.
+// If ctx ends, Get returns the error of ctx: at once if it waits for another caller, otherwise when the reply in flight has arrived, after at
+// most the ReadTimeout of the go-redis client. A load that fails after that, or after the deadline of ctx, counts as cancelled, and its error
+// is not shared.
 func (g *Guard[T]) Get(ctx context.Context, id string, load func(ctx context.Context) (*T, error)) (value T, found bool, err error) {
 	return g.GetWithTTL(ctx, id, g.options.ttl, load)
 }
@@ -190,12 +190,12 @@ func (g *Guard[T]) Forget(ctx context.Context, ids ...string) error {
 // Counts returns the number of each event:
 //
 //   - absent, hit, stale, load, wait, failed: replies of BF.FETCH, one for each row;
-//   - filled, lease_lost: loaded rows that were cached, and those that were not, because the row changed or another caller filled it
+//   - filled, lease_lost: loaded rows that were cached, and loaded rows that were not, because the row changed or another caller filled it
 //     during the load;
 //   - load_failed: rows whose load failed;
 //   - stale_served, soft_timeout: old values that were served because a load failed, or took too long;
 //   - unguarded: rows that were read from the database without a lease: the server failed, or another caller took too long;
-//   - shared: answers and errors of another caller of this process, which callers that waited for the row share;
+//   - shared: answers and errors that waiting callers got from another caller of this process;
 //   - undecodable: cached values that the codec could not decode;
 //   - errors: replies that were errors or did not arrive.
 func (g *Guard[T]) Counts() map[string]uint64 {

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A caller that began after the answer was asked for may know of a change that the answer does not have.
+// A caller that began after the fetch was sent may be aware of a change that the answer does not include.
 func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
 	all := newFlights(&atomic.Uint64{})
 	first, second := all.begin("row", 1), all.begin("row", 2)
@@ -44,7 +44,7 @@ func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
 	}
 }
 
-// The caller that began first goes on first, also if it began to wait later.
+// The caller that began first resumes first, even if it started waiting later.
 func TestTheOneThatHasWaitedLongestGoesOn(t *testing.T) {
 	all := newFlights(&atomic.Uint64{})
 	loads, early, late := all.begin("row", 1), all.begin("row", 2), all.begin("row", 3)
@@ -60,7 +60,7 @@ func TestTheOneThatHasWaitedLongestGoesOn(t *testing.T) {
 	default:
 		t.Fatal("nobody goes on")
 	}
-	// It was cancelled before it noticed.
+	// Its caller was cancelled before it noticed.
 	early.end()
 	select {
 	case <-second:
@@ -70,7 +70,7 @@ func TestTheOneThatHasWaitedLongestGoesOn(t *testing.T) {
 	late.end()
 }
 
-// crowd is many callers of a guard whose server is away. Each load waits for its turn to end.
+// crowd is many callers of a guard whose server is unreachable. Each load waits until the test ends it.
 type crowd struct {
 	guard *Guard[int64]
 	// version is the row in the database.
@@ -99,7 +99,7 @@ func startCrowdAt(t *testing.T, options *redis.Options) *crowd {
 	return c
 }
 
-// load returns the row as it was when the load began.
+// load returns the version of the row at the beginning of the load.
 func (c *crowd) load(context.Context) (*int64, error) {
 	row := c.version.Load()
 	c.loads.Add(1)
@@ -121,7 +121,7 @@ func (c *crowd) loadMany(ctx context.Context, ids []string) (map[string]int64, e
 	return rows, err
 }
 
-// get starts callers of a row or of rows, none of which may get an older one than that of now.
+// get starts callers of one or several rows. A caller must not get a version older than the current one.
 func (c *crowd) get(t *testing.T, callers int, ids ...string) {
 	least := c.version.Add(1)
 	for range callers {
@@ -170,7 +170,7 @@ func TestACrowdWithoutAServerSharesLoads(t *testing.T) {
 	c.await(t, 1, 999, "row")
 	c.end <- struct{}{}
 	c.await(t, 2, 998, "row")
-	// These came after the second load began.
+	// These calls begin after the second load.
 	c.get(t, 10, "row")
 	c.await(t, 2, 1008, "row")
 	c.end <- struct{}{}
@@ -182,7 +182,7 @@ func TestACrowdWithoutAServerSharesLoads(t *testing.T) {
 	}
 }
 
-// The same beside a server that takes connections and never answers.
+// The same with a server that accepts connections and never answers.
 func TestACrowdBesideAHungServerLoadsOneAtATime(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -194,13 +194,13 @@ func TestACrowdBesideAHungServerLoadsOneAtATime(t *testing.T) {
 	c.get(t, 500, "row")
 	c.get(t, 500, "row", "other")
 	c.group.Wait()
-	// The other row may be loaded beside it.
+	// The other row may be loaded at the same time.
 	if c.highest.Load() > 2 {
 		t.Errorf("%d of %d loads at a time", c.highest.Load(), c.loads.Load())
 	}
 }
 
-// The same for callers of many rows, in different orders, and of one of them.
+// The same for callers of many rows, in different orders, and for callers of one of these rows.
 func TestACrowdWithoutAServerSharesLoadsOfManyRows(t *testing.T) {
 	c := startCrowd(t)
 	c.get(t, 1, "1", "2")
@@ -243,7 +243,7 @@ func TestACallerThatEndsDoesNotDisturbTheCrowd(t *testing.T) {
 	}
 }
 
-// Two loads that need each other's rows do not wait for each other for ever.
+// Two loads that need each other's rows do not deadlock.
 func TestLoadsWithoutAServerThatNeedEachOthersRows(t *testing.T) {
 	c := startCrowd(t)
 	c.guard.options.wait = 50 * time.Millisecond
@@ -291,7 +291,7 @@ func someCommands(t *testing.T, options ...Option) *commands {
 	return g
 }
 
-// clients/specification/options.json has the ranges and the defaults of all languages.
+// clients/specification/options.json lists the ranges and defaults for all languages.
 func TestOptionsHaveTheRangesOfTheSpecification(t *testing.T) {
 	type specification struct {
 		Name, Unit  string
@@ -353,7 +353,7 @@ func TestTroubleIsLoggedOnceAMinute(t *testing.T) {
 	}
 }
 
-// What waits in the server may take longer, on a cluster's node, too; other commands may not.
+// Commands that wait in the server may take longer, even on a cluster node; other commands may not.
 func TestOnlyWhatWaitsMayTakeLonger(t *testing.T) {
 	server := redis.NewClient(&redis.Options{ReadTimeout: time.Second})
 	defer func() { _ = server.Close() }()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Int returns an integer in decimal, as an item or an id. So 17 and "17" are the same item.
+// Int returns an integer in decimal, as an item or an id. The integer 17 and the string "17" are the same item.
 func Int[T ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64](number T) string {
 	return fmt.Sprint(number)
 }
@@ -41,14 +41,15 @@ func CachePrefix(filter string) (string, error) {
 	return base + ":", err
 }
 
-// FillingName returns the name under which [FillFilter] fills a filter. No cache key has this name. It fails as [CachePrefix] does.
+// FillingName returns the name under which [FillFilter] fills a filter. No cache key has this name. It fails for the same names as
+// [CachePrefix].
 func FillingName(filter string) (string, error) {
 	base, err := inSlotOf(filter)
 	return base + "~filling", err
 }
 
-// feedKeys are the keys of bloomgate follow beside a filter, named by the rule of crates/follow/src/config.rs. The server refuses cache keys
-// with the name of the heartbeat, or with names that begin with it and a colon.
+// feedKeys are the keys that bloomgate follow uses for a filter; crates/follow/src/config.rs defines their names. The server refuses cache
+// keys with the name of the heartbeat, or with names that begin with it and a colon.
 type feedKeys struct{ heartbeat, inFlight string }
 
 func feedKeysOf(filter string) (*feedKeys, error) {

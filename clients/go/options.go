@@ -82,16 +82,16 @@ func ReplicasTimeout(duration time.Duration) Option {
 	return func(o *options) { o.durability.timeout = duration }
 }
 
-// Feed is for a table that bloomgate follow follows (docs/feed.md): writers need no guard, and their calls do nothing. AnnounceTo, Replicas
-// and AOF are refused.
+// Feed is for a table that is followed by bloomgate follow (docs/feed.md): writers need no guard, and the guard's calls for writers do
+// nothing. AnnounceTo, Replicas and AOF are refused.
 func Feed() Option { return func(o *options) { o.feed = true } }
 
 // Fresh limits the age of an answer while the follower's heartbeat is missing, from the lease to an hour: each row is then read from the
 // database once in this time. With 0, the default, a cached value is served for its time to live. It needs [Feed].
 func Fresh(duration time.Duration) Option { return func(o *options) { o.fresh = duration } }
 
-// Logger sets where the guard logs errors that it recovers from, at most once a minute for each kind. With nil, as without this
-// option, it is [slog.Default].
+// Logger sets where the guard logs errors that it recovers from, at most once a minute for each kind. The default, also for nil, is
+// [slog.Default].
 func Logger(logger *slog.Logger) Option {
 	return func(o *options) { o.logger = cmp.Or(logger, slog.Default()) }
 }
@@ -109,7 +109,7 @@ func Observe(observe func(event string, number int)) Option {
 // option is an option with a range.
 type option struct {
 	name string
-	// of returns the option's value, in milliseconds for times.
+	// of returns the option's value; for a time, in milliseconds.
 	of          func(*options) float64
 	least, most float64
 	isTime      bool
@@ -166,7 +166,7 @@ func (o *options) check(isCluster bool) error {
 	return nil
 }
 
-// milliseconds returns whole milliseconds, at least 1 of a duration that is more than 0.
+// milliseconds returns a duration in whole milliseconds, at least 1 if it is positive.
 func milliseconds(duration time.Duration) int64 {
 	if duration > 0 {
 		return max(1, duration.Milliseconds())

@@ -20,7 +20,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// blocks returns the lines of Go on a page.
+// blocks returns the lines of Go code on a page.
 func blocks(t *testing.T, path string) []string {
 	var found []string
 	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, path), -1) {
@@ -32,7 +32,7 @@ func blocks(t *testing.T, path string) []string {
 	return found
 }
 
-// The README is followed in an empty module.
+// Follows the README in an empty module.
 func TestTheReadmeWorksInAnEmptyModule(t *testing.T) {
 	server := emptyServer(t)
 	folder := t.TempDir()
@@ -44,7 +44,7 @@ func TestTheReadmeWorksInAnEmptyModule(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The hashes are those of this module, so that nothing is fetched.
+	// The hashes are copied from this module, so that nothing is fetched.
 	if err := os.WriteFile(filepath.Join(folder, "go.sum"), []byte(read(t, "go.sum")), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTheReadmeWorksInAnEmptyModule(t *testing.T) {
 	}
 }
 
-// The examples run here, and then as examples: what the first run leaves in the server does not change what the second one prints.
+// The examples run here, and then as examples: data from the first run does not affect the output of the second.
 func TestTheExamplesRunTwice(t *testing.T) {
 	if _, module := programs(); module == "" {
 		t.Skip("there is no server for the examples")
@@ -76,7 +76,7 @@ func TestTheExamplesRunTwice(t *testing.T) {
 	ExampleGuard()
 }
 
-// A server that is away is no reason to fail: the row is read from the database.
+// Without a server the call succeeds: the row is read from the database.
 func TestAGuardWithoutAServerReadsFromTheDatabase(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	s.server.close()

@@ -13,7 +13,7 @@ import (
 const (
 	// repeat is the pause before a confirmation is repeated, and before a row is fetched again if no slot is free.
 	repeat = 100 * time.Millisecond
-	// early is how long before a caller's deadline a time-out of its load counts as that deadline.
+	// early is the interval before a caller's deadline in which a time-out of its load counts as the caller's deadline.
 	early = 100 * time.Millisecond
 	// backgroundLoads is the most loads of a guard that run in the background after its soft timeout.
 	backgroundLoads = 64
@@ -212,7 +212,7 @@ func (c *call[T]) settle(ctx context.Context, of []*flight, answers []answer, in
 	return waiting, failed, err
 }
 
-// decode returns the row in an answer, and whether the answer tells if the row exists. err is the error of the codec.
+// decode returns the row in an answer, and whether the answer determines if the row exists. err is the error of the codec.
 func (g *Guard[T]) decode(one answer) (row *T, isKnown bool, err error) {
 	if one.word != "hit" && one.word != "stale" {
 		return nil, one.word == "absent", nil
@@ -256,7 +256,7 @@ func (g *commands) await(ctx context.Context, mine *flight, left time.Duration) 
 	return found, err
 }
 
-// take takes a place in a channel, if one is free.
+// take acquires a place in a channel, and returns whether one was free.
 func take(places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -275,7 +275,7 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// sleep waits for some time, or until a channel is closed or gets something. It fails if ctx ends before.
+// sleep waits for some time, or until a channel is closed or receives a value. It fails if ctx ends first.
 func sleep(ctx context.Context, most time.Duration, ready <-chan struct{}) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -288,7 +288,7 @@ func sleep(ctx context.Context, most time.Duration, ready <-chan struct{}) error
 	return nil
 }
 
-// convert returns loaded rows encoded, and decoded again, so that every caller gets what the cache would return.
+// convert returns loaded rows encoded, and decoded again, so that every caller gets the value that the cache would return.
 func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error) {
 	encoded, decoded = make([][]byte, len(rows)), make([]*T, len(rows))
 	for i, row := range rows {
@@ -303,7 +303,7 @@ func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error
 		if err != nil {
 			return nil, nil, refused("the codec cannot decode what it has encoded: %w", err)
 		}
-		// Empty bytes are a row, too.
+		// An empty slice is a row, too.
 		encoded[i], decoded[i] = append([]byte{}, data...), &again
 	}
 	return encoded, decoded, nil
@@ -476,17 +476,17 @@ func (c *call[T]) loadLeased(ctx context.Context, leases []*flight, hasValues bo
 		}
 		return c.loadAndFill(ctx, leases, hasValues)
 	}
-	// The load is cancelled with its caller until that has gone on with an old value, and at last with the client.
+	// The load is cancelled with its caller, unless the caller has returned an old value; it is always cancelled with the client.
 	loading, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	withCaller, withClient := context.AfterFunc(ctx, cancel), context.AfterFunc(c.client.closing, cancel)
 	var loaded []*T
-	// Unless the load returns.
+	// This remains the error if the load does not return.
 	failed := fatal(idsOf(leases), nil)
 	done := make(chan struct{})
 	c.client.tasks.start(func() {
 		defer func() {
 			if cause := recover(); cause != nil {
-				// The caller may have gone on, so it gets an error.
+				// The caller may have returned already, so the panic becomes an error.
 				failed = fatal(idsOf(leases), cause)
 				c.warn("a load in the background panicked", fmt.Errorf("%w\n%s", failed, debug.Stack()))
 			}
@@ -537,7 +537,7 @@ func (c *call[T]) loadAndFill(ctx context.Context, leases []*flight, hasValues b
 	return nil, err
 }
 
-// oldValues fetches cached values that may be old. Values that were fetched before a load do not qualify: a row may have changed during the
+// oldValues fetches cached values that may be old. Values that were fetched before a load must not be used: a row may have changed during the
 // load, which deletes its value. It returns nothing unless all rows have a value.
 func (c *call[T]) oldValues(ctx context.Context, of []*flight) ([]*T, error) {
 	answers, err := c.fetch(ctx, of, fetching{peek: true})

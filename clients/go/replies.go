@@ -72,8 +72,8 @@ func toInt(value any) (int64, error) {
 	return 0, unexpected(value)
 }
 
-// fields are a reply's fields by name. In RESP2 floating-point numbers are text. err is set by the first field that is missing or has another
-// type.
+// fields are a reply's fields by name. In RESP2, floating-point numbers are strings. err is set by the first field that is missing or has
+// another type.
 type fields struct {
 	values map[string]any
 	err    error

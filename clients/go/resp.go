@@ -12,7 +12,7 @@ import (
 // go-redis stops reading a list at an error in it such as OOM, and leaves the rest on the connection. Some commands of the module answer each
 // item with a value or an error, so their replies are parsed here.
 
-// serverError is an error reply. go-redis treats it as its own, and follows redirections.
+// serverError is an error reply. go-redis treats it like its own errors, and follows redirections.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
@@ -20,8 +20,8 @@ func (e serverError) Error() string { return string(e) }
 // RedisError makes it a [redis.Error].
 func (serverError) RedisError() {}
 
-// refusal is the error of a server that is not the primary, or not ready. go-redis does not count it as an answer, and closes the connection:
-// the next command may reach the new primary at the same address.
+// refusal is the error of a server that is not the primary, or not ready. go-redis treats it as a connection error, and closes the
+// connection: the next command may reach the new primary at the same address.
 type refusal struct{ answer serverError }
 
 func (r refusal) Error() string { return string(r.answer) }

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// arrival is a command that has arrived, and its reply once there is one.
+// arrival is a command that has arrived, and its reply once it is known.
 type arrival struct {
 	connection *connection
 	words      []string
@@ -23,7 +23,7 @@ type arrival struct {
 
 func (a *arrival) String() string { return fmt.Sprintf("%.300q", strings.Join(a.words, " ")) }
 
-// scriptedServer answers as a case says. arrived has the commands of all connections, in the order of their arrival.
+// scriptedServer sends the replies of a case. arrived contains the commands of all connections, in the order of their arrival.
 type scriptedServer struct {
 	listener    net.Listener
 	arrived     chan *arrival
@@ -80,7 +80,7 @@ func (s *scriptedServer) close() {
 	}
 }
 
-// automatic are commands of client libraries, which no case mentions.
+// automatic are commands that client libraries send by themselves, which cases do not mention.
 var automatic = []string{"HELLO", "AUTH", "CLIENT", "SELECT", "READONLY", "COMMAND", "PING", "QUIT", "INFO"}
 
 func (c *connection) serve() {
@@ -184,7 +184,7 @@ type simple string
 // closed is the reply of a server that closes the connection.
 const closed = simple("")
 
-// encode returns the bytes of a reply on a connection that speaks the protocol.
+// encode returns the bytes of a reply in a protocol version.
 func encode(reply any, protocol int) []byte {
 	switch reply := reply.(type) {
 	case nil:

@@ -19,10 +19,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience is far longer than a slow machine needs.
+// patience is the limit of every wait, far longer than a slow machine needs.
 const patience = time.Minute
 
-// realServer is a server with the module, in a folder of its own.
+// realServer is a server with the module, in its own folder.
 type realServer struct {
 	process *exec.Cmd
 	folder  string
@@ -35,7 +35,7 @@ var started struct {
 	servers []*realServer
 }
 
-// TestMain starts a server of their own for the examples, which are left out if there is none.
+// TestMain starts a separate server for the examples, which are skipped if there is no server program.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if program, module := programs(); module == "" {
@@ -71,7 +71,7 @@ func goroutines() string {
 	return strings.Join(found, "\n\n")
 }
 
-// programs returns a server and the module, or nothing.
+// programs returns the paths of a server and of the module, or nothing.
 func programs() (program, module string) {
 	program, err := exec.LookPath(cmp.Or(os.Getenv("BLOOMGATE_SERVER"), "redis-server"))
 	if err == nil {
@@ -86,7 +86,7 @@ func programs() (program, module string) {
 	return program, module
 }
 
-// startServer starts a server with further lines of configuration. The test is skipped without a server or a module.
+// startServer starts a server with additional lines of configuration. The test is skipped without a server or a module.
 func startServer(t testing.TB, lines ...string) *realServer {
 	t.Helper()
 	program, module := programs()
@@ -168,7 +168,7 @@ func (s *realServer) end() {
 	_ = os.RemoveAll(s.folder)
 }
 
-// oneServer is for all tests that only use it.
+// oneServer is shared by all tests that do not stop or reconfigure it.
 var oneServer *realServer
 
 // emptyServer returns the address of a server without keys.
@@ -185,7 +185,7 @@ func emptyServer(t testing.TB) string {
 	return address
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, isSo func() bool) {
 	t.Helper()
 	for begun := time.Now(); !isSo(); time.Sleep(10 * time.Millisecond) {
@@ -197,7 +197,7 @@ func eventually(t testing.TB, what string, isSo func() bool) {
 
 var background = context.Background()
 
-// farAway returns the address of a proxy, through which every command takes longer.
+// farAway returns the address of a proxy that delays every command.
 func farAway(t *testing.T, address string, longer time.Duration) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 const (
 	// mostAlone is the most fetches of one row that a guard sends separately at a time. Further callers fetch in turns.
 	mostAlone = 8
-	// mostTogether is the most commands of each kind in flight for turns. Callers of a burst wait for their turn, not for a connection, which
+	// mostTogether is the most commands of each kind in flight for turns. In a burst, callers wait for a turn and not for a connection, which
 	// some would not get within a command's time limit.
 	mostTogether = 8
-	// turnRows is the most rows of several callers in a command. More gain little, and the reply must arrive within the time limit.
+	// turnRows is the most rows of several callers in a command. Larger commands gain little, and the reply must arrive within the time limit.
 	turnRows = 64
 	// fillBytes is the size of a BF.FILL without its value: up to about 500 are sent together.
 	fillBytes = commandBytes / batch
@@ -32,7 +32,7 @@ type turns struct {
 	send func(part []*work)
 }
 
-// work is one fetch or one BF.FILL of a turn. done is closed when it has its answers or its reply.
+// work is one fetch or one BF.FILL of a turn. done is closed when its answers or its reply have arrived.
 type work struct {
 	// ctx is never done. A command has the values of its first caller's context.
 	ctx     context.Context
@@ -114,7 +114,7 @@ func (g *commands) sendFills(part []*work) {
 	}
 	for i, found := range g.send(part[0].ctx, 0, words...) {
 		if part[i].reply = found; found.err != nil && strings.HasPrefix(found.err.Error(), "NOPERM") {
-			// The user may not fill, so others would wait until the leases end: query the database for a while.
+			// The user has no permission to fill, so others would wait until the leases end: query the database for a while.
 			g.beginPause()
 		}
 	}

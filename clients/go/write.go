@@ -154,9 +154,10 @@ func (g *commands) forget(ctx context.Context, ids []string) error {
 
 // FillOptions are the options of [FillFilter].
 type FillOptions struct {
-	// FilterOptions are those of the filter, without ExistOK.
+	// FilterOptions are the options of the filter, without ExistOK.
 	FilterOptions
-	// Replicas is the number of replicas that must acknowledge the filter: all that may be promoted, for a filter that survives a failover.
+	// Replicas is the number of replicas that must acknowledge the filter. To survive a failover, it must include every replica that may be
+	// promoted.
 	Replicas int
 	// AOF requires that the append-only file contains the filter, so that it survives a restart.
 	AOF bool

@@ -3,8 +3,8 @@
 //	go run ./bench --callers 64 --rounds 7 --lookups 64000 redis://localhost:6379
 //
 // It prints goroutines,hits per second,GETs per second,us of CPU time per hit,per hit without cancellation,per GET for each round: 1000 rows of
-// 200 bytes are cached, and each caller looks up one random row after another. With --others it prints instead how often 10,000 gets of one
-// row load it, how long they take beside a server that does not answer, and how often a load that fails is called.
+// 200 bytes are cached, and each caller looks up one random row after another. With --others it prints instead how many loads 10,000 gets of
+// one row cause, how long the gets take while a server does not answer, and how often a failing load is called.
 package main
 
 import (
@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-// together lets all callers look up, and returns how long each lookup took, sorted, and how long all took.
+// together runs lookups in all callers, and returns the sorted durations of the lookups, and the total duration.
 func together(number int, look func() error) ([]time.Duration, time.Duration, error) {
 	times := make([]time.Duration, number)
 	var next atomic.Int64
@@ -145,7 +145,7 @@ func hits(rdb *redis.Client, client *bloomgate.Client) error {
 // cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // It fails for no process of its own.
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // It cannot fail for the calling process.
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
@@ -167,7 +167,7 @@ func oneRow(rdb *redis.Client, client *bloomgate.Client) error {
 	return err
 }
 
-// hung measures a server that takes connections and never answers, with a time limit of a second.
+// hung measures gets while a server accepts connections and never answers, with a time limit of a second.
 func hung(*redis.Client, *bloomgate.Client) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// process is what one process of a case has. Its guard is made in the first call that uses it.
+// process is the state of one process of a case. Its guard is made by the first call that uses it.
 type process struct {
 	redis   redis.UniversalClient
 	client  *bloomgate.Client
@@ -101,7 +101,7 @@ func timeOf(name string, value any) time.Duration {
 	return time.Duration(float(value) * float64(time.Second))
 }
 
-// filterOptions returns the options of a filter that is created, besides the other arguments of a call.
+// filterOptions returns a call's arguments except others, as options of a new filter.
 func filterOptions(with object, others ...string) (options bloomgate.FilterOptions, err error) {
 	chosen := object{}
 	for name, value := range with {
@@ -252,7 +252,7 @@ func (p *process) guardCall(c *call, method string) (any, error) {
 	panic(unknown("unknown call " + c.Call))
 }
 
-// getMany reports ids as the case writes them: in Go they are strings.
+// getMany reports ids as the case writes them, because in Go all ids are strings.
 func (p *process) getMany(c *call, ids []string) (any, error) {
 	given := c.With["ids"].([]any)
 	loadMany := func(ctx context.Context, wanted []string) (map[string]any, error) {
@@ -284,7 +284,7 @@ func (p *process) row(value any) any {
 	return value
 }
 
-// errType is the error of a call that no program can make, because it does not compile.
+// errType is the error of a call that would not compile in Go.
 var errType = fmt.Errorf("the compiler refuses it: %w", bloomgate.ErrRefused)
 
 // item returns an item or an id. In Go it is a string: other types, and texts with an unpaired surrogate, do not exist.
@@ -327,7 +327,7 @@ func items(of any) ([]string, error) {
 	return found, nil
 }
 
-// plain returns a result as the JSON of the cases has it: strings that are not UTF-8 in hexadecimal digits.
+// plain converts a result to the JSON form of the cases: strings that are not UTF-8 become hexadecimal digits.
 func plain(value any) any {
 	if text, isText := value.(string); isText && !utf8.ValidString(text) {
 		return object{"hex": hex.EncodeToString([]byte(text))}
@@ -335,7 +335,7 @@ func plain(value any) any {
 	return value
 }
 
-// camel returns a name of the cases as Go writes it.
+// camel converts a name of the cases to Go's spelling.
 func camel(name string) string {
 	var found strings.Builder
 	for _, part := range strings.Split(name, "_") {

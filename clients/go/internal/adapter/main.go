@@ -1,5 +1,5 @@
 // Command adapter makes the calls of the cases in clients/specification: it reads messages from its standard input and answers on its
-// standard output. The README.md there describes them. It ends with an error if goroutines of the package are left at its end.
+// standard output. The README.md there describes them. It exits with an error if goroutines of the package are still running at the end.
 package main
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// abilities are the needs of cases that this client has. It has no turns: there is no event loop.
+// abilities are the abilities of this client that cases may need. It has no turns, because there is no event loop.
 var abilities = []string{"cancel", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"}
 
-// patience is longer than any case takes.
+// patience is longer than the duration of any case.
 const patience = 2 * time.Minute
 
 type object = map[string]any
@@ -67,19 +67,19 @@ type call struct {
 	cancel context.CancelFunc
 }
 
-// outcome is what an actor's function returns.
+// outcome is the result of an actor's function.
 type outcome struct {
 	value any
 	err   error
 	fatal bool
 }
 
-// loadError is what an actor's function returns, or panics with.
+// loadError is the error that an actor's function returns, or panics with.
 type loadError string
 
 func (e loadError) Error() string { return string(e) }
 
-// unknown is what the runner has sent that this adapter does not understand.
+// unknown is a message of the runner that this adapter does not understand.
 type unknown string
 
 var state = struct {
@@ -128,7 +128,7 @@ func main() {
 	}
 }
 
-// take does what a message says.
+// take executes a message.
 func take(next *message) {
 	state.mutex.Lock()
 	defer state.mutex.Unlock()
@@ -170,7 +170,7 @@ func newProcess(next *message) *process {
 	if len(addresses) == 1 {
 		one.redis = redis.NewClient(&redis.Options{
 			Addr: addresses[0], Protocol: next.Protocol, ReadTimeout: limit, PoolSize: cmp.Or(next.Client.Connections, 100),
-			// The retries of go-redis, without delay.
+			// The default retries of go-redis, without delay.
 			MaxRetries: 3, MinRetryBackoff: -1,
 		})
 	} else {
@@ -249,7 +249,7 @@ var named = map[string]error{
 	"cancelled": context.Canceled,
 }
 
-// namesOf returns the names that the cases have for an error.
+// namesOf returns the names of an error in the cases.
 func namesOf(err error) []string {
 	if _, isLoad := err.(loadError); isLoad { //nolint:errorlint // The error itself must arrive.
 		return []string{"load"}
