@@ -18,7 +18,7 @@ var (
 	ErrFilterLoading = errors.New("the filter is still being loaded")
 	// ErrModuleMissing: the module is missing or older than this client, or another module provides BF.*.
 	ErrModuleMissing = errors.New("the server has not loaded the module bloomgate")
-	// ErrLoadFailed: the last load of a row failed elsewhere, and no value is cached: it is not loaded again until the back-off ends.
+	// ErrLoadFailed: the last load of a row failed elsewhere, and no value is cached: the row is not loaded again until the back-off ends.
 	ErrLoadFailed = errors.New("the row has no cached value, and its last load failed")
 	// ErrUnconfirmed: a write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to the
 	// longest load and a time to live. The field IDs of the [Error] lists the rows; [Guard.Confirm] tries again.
