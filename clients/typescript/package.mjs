@@ -1,5 +1,6 @@
-/** Packs what is published: `node package.mjs [FOLDER]`, after `npm run build`. The links of the README, which are relative in the
- * repository, are absolute in the package, where they are read on npm's page. Writes the file into FOLDER, and prints its path. */
+/** Packs the published package: `node package.mjs [FOLDER]`, after `npm run build`. The README's links, which are relative in
+ * the repository, become absolute in the package, because npm shows the page. Writes the file into FOLDER, and prints its
+ * path. */
 
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,7 +15,7 @@ const destination = resolve(process.argv[2] ?? root);
 rmSync(staged, { recursive: true, force: true });
 mkdirSync(staged, { recursive: true });
 for (const name of ["package.json", ...manifest.files]) cpSync(join(root, name), join(staged, name), { recursive: true });
-// npm warns of packages with a script such as `prepare`, which only a clone needs.
+// npm warns about packages with a script such as `prepare`, which only a clone needs.
 const { scripts, ...published } = manifest;
 writeFileSync(join(staged, "package.json"), `${JSON.stringify(published, null, 2)}\n`);
 const readme = readFileSync(join(root, "README.md"), "utf8");

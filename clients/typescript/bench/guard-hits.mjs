@@ -1,7 +1,8 @@
-/** Hits of the guard beside the client library's own GET. Prints `library,hits per second,GETs per second` for each round.
+/** Compares hits of the guard with the client library's own GET. Prints `library,hits per second,GETs per second` for each
+ * round.
  *
- * `node bench/guard-hits.mjs [--callers N] [--rounds N] [--lookups N] URL`, after `npm run build`. The server needs the module, and
- * loses its keys. 1000 rows of 200 bytes are cached; each caller looks up one random row after another. */
+ * `node bench/guard-hits.mjs [--callers N] [--rounds N] [--lookups N] URL`, after `npm run build`. The server needs the module;
+ * all its keys are deleted. 1000 rows of 200 bytes are cached; each caller looks up one random row after another. */
 
 import { parseArgs } from "node:util";
 import { Filter, Guard } from "bloomgate";

@@ -1,7 +1,8 @@
-/** A crawler that fetches each page of a site once. All links of a page are looked up by one command, and several crawlers share what
- * they have seen: each page is fetched by one of them. A filter forgets a page after a week.
+/** A crawler that fetches each page of a site once. All links of a page are looked up by one command. Several crawlers share
+ * the filter, so that only one of them fetches each page. A filter forgets a page after a week.
  *
- * `node crawler.js URL` prints the addresses of the pages that this process has fetched. REDIS_URL says where the server is. */
+ * `node crawler.js URL` prints the addresses of the pages that this process has fetched. REDIS_URL is the address of the
+ * server. */
 
 import { Filter } from "bloomgate";
 import { connect } from "bloomgate/redis";
@@ -12,10 +13,11 @@ const WEEK_S = 7 * 24 * 3600;
 const start = new URL(process.argv[2] ?? "");
 const client = await connect(process.env["REDIS_URL"] ?? "redis://127.0.0.1:6379");
 const seen = new Filter(client, `crawler:${start.host}`, { create: false });
-// One new page in a thousand may be taken for seen, and is not fetched.
+// One new page in a thousand may be reported as seen, and is not fetched.
 await seen.reserve(0.001, 1_000_000, { window: WEEK_S, existOk: true });
 
-/** Pages to fetch. They are lost if this process dies: the filter has them, so the next crawl will not fetch them either. */
+/** Pages to fetch. If this process dies, they are lost: they are in the filter, so the next crawl will not fetch them
+ * either. */
 const frontier: string[] = [];
 
 /** Adds the links that no crawler has seen. */

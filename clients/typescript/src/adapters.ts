@@ -9,7 +9,7 @@ export type Client = NodeRedisClient | IoredisClient | Connection;
 
 const connections = new WeakMap<object, Connection>();
 
-/** Returns the Connection of a client: the same one for each call. */
+/** Returns the Connection of a client: the same object for each call. */
 export function connectionOf(client: Client): Connection {
   let connection = connections.get(client);
   if (connection === undefined) {

@@ -1,4 +1,4 @@
-/** Sends commands and reads their replies: what all parts of the package have in common. */
+/** Sends commands and reads their replies, for all parts of the package. */
 
 import { type Client, connectionOf } from "./adapters.js";
 import { type Connection, type Replaceable, type Reply, replaceables } from "./connection.js";
@@ -6,7 +6,7 @@ import { asError, isNoPrimary, isReply, ModuleMissing, TimeoutError } from "./er
 import { Pause } from "./pause.js";
 import type { Word } from "./words.js";
 
-/** The guard's commands. Their words are always the same, so only an older module can find a syntax error in them. */
+/** The guard's commands. Their options are fixed, so only an older module can report a syntax error in them. */
 const GUARDS = /^BF\.(M?FETCH|FILL|M?CHANGED)$/;
 
 /** How long a command may take by default. */
@@ -20,7 +20,7 @@ export interface Call<T> {
   readonly key: Word | undefined;
 }
 
-/** What has become of a command: its parsed reply, or the error in its place. */
+/** The outcome of a command: its parsed reply, or an error in its place. */
 export type Outcome<T> = T | Error;
 
 export function call<T>(words: readonly Word[], parse: (reply: Reply) => T, key: Word | undefined = words[1]): Call<T> {
@@ -39,14 +39,14 @@ export interface AskOptions<T> {
   /** Returns the commands that undo the outcomes. They are sent if the caller does not get the outcomes, because it was aborted
    * or the replies came too late. */
   undo?: ((outcomes: Outcome<T>[]) => Call<unknown>[]) | undefined;
-  /** For how long the server may withhold the replies, beyond the time limit. */
+  /** The time for which the server may withhold the replies, in addition to the time limit. */
   waitMs?: number;
   signal?: AbortSignal | undefined;
   /** Is called when the replies have arrived, or can no longer arrive. */
   finished?: ((outcomes: Outcome<unknown>[]) => void) | undefined;
 }
 
-/** When a reply has arrived on each connection. */
+/** The time of the last reply on each connection. */
 const heards = new WeakMap<Connection, { atMs: number }>();
 
 function heardOf(connection: Connection): { atMs: number } {
@@ -71,8 +71,8 @@ export class Link {
   }
 
   /** Sends commands together on one connection. Resolves with the outcome of each; rejects only if the signal aborts. The time
-   * limit is that of the next reply on the connection: those before it in the queue delay a reply, and show that the server is
-   * alive. A cluster's client has several connections, where only the replies to these commands count. */
+   * limit applies to the next reply on the connection: replies to earlier commands in the queue delay a reply, and show that
+   * the server is alive. A cluster's client has several connections, where only the replies to these commands count. */
   ask<T>(calls: readonly Call<T>[], options: AskOptions<T> = {}): Promise<Outcome<T>[]> {
     const { undo, waitMs = 0, signal, finished } = options;
     if (signal?.aborted) {
@@ -117,7 +117,7 @@ export class Link {
         const left = leftMs();
         if (left > 0) timer = setTimeout(check, left, false);
         else if (isFinal) timeLimit();
-        // What arrived while the process was busy is read before an immediate runs.
+        // Replies that arrived while the process was busy are read before an immediate runs.
         else last = setImmediate(check, true);
       };
       let timer = setTimeout(check, limitMs, false);

@@ -8,14 +8,14 @@ import { defined } from "./words.js";
 /** The options of ioredis, and `timeoutMs`: how long a command of this package, and connecting, may take (1000). */
 export type ConnectOptions = RedisOptions & { timeoutMs?: number | undefined };
 
-/** Returns a connected client for `redis://host:port/db`. It throws if the first attempt to connect fails; later it reconnects as
- * ioredis does.
+/** Returns a connected client for `redis://host:port/db`. It throws if the first attempt to connect fails; later it reconnects
+ * as ioredis does.
  *
  * No command is sent twice, and a command that finds no connection throws at once. ioredis would send a command again if its
- * connection was lost; but an add that arrives twice answers that the item was in, and a guard whose BF.FETCH arrives twice
- * waits for a lease of its own.
+ * connection was lost; but an add that arrives twice answers that the item was present, and a guard whose BF.FETCH arrives
+ * twice waits for its own lease.
  *
- * After a command of this package has taken longer than `timeoutMs`, the client makes a new connection. */
+ * After a command of this package has exceeded `timeoutMs`, the client opens a new connection. */
 export async function connect(url: string, options: ConnectOptions = {}): Promise<Redis> {
   let isConnected = false;
   const { timeoutMs = TIMEOUT_MS, retryStrategy = (times: number) => Math.min(50 * 2 ** (times - 1), 2000), ...rest } = options;

@@ -8,12 +8,12 @@ import { defined } from "./words.js";
 /** The options of node-redis, and `timeoutMs`: how long a command of this package, and connecting, may take (1000). */
 export type ConnectOptions = Omit<RedisClientOptions, "RESP" | "url"> & { RESP?: 2 | 3; timeoutMs?: number | undefined };
 
-/** Returns a connected client for `redis://host:port/db`. It throws if the first attempt to connect fails; later it reconnects as
- * node-redis does.
+/** Returns a connected client for `redis://host:port/db`. It throws if the first attempt to connect fails; later it reconnects
+ * as node-redis does.
  *
  * A command that finds no connection throws at once instead of waiting for one. node-redis sends no command twice.
  *
- * After a command of this package has taken longer than `timeoutMs`, the client makes a new connection. */
+ * After a command of this package has exceeded `timeoutMs`, the client opens a new connection. */
 export async function connect(url: string, options: ConnectOptions = {}): Promise<ReturnType<typeof createClient>> {
   let isConnected = false;
   const { timeoutMs = TIMEOUT_MS, socket, ...rest } = options;
@@ -35,7 +35,7 @@ export async function connect(url: string, options: ConnectOptions = {}): Promis
   client.on("error", () => {});
   await openReplaceable(client, timeoutMs, client.connect(), {
     replace() {
-      // A client that is connecting would go on with that, and connect twice. `connectTimeout` ends its attempt.
+      // A client that is connecting would continue its attempt, and connect twice. `connectTimeout` ends the attempt.
       if (!client.isReady) return;
       client.destroy();
       client.connect().catch(() => {});

@@ -24,8 +24,8 @@ export interface Connection {
   /** Sends a command. A cluster's client sends it to the node that holds `key`, or to any node without one. Rejects with the
    * error of the server or of the client library. */
   command(words: readonly Word[], key: Word | undefined): Promise<Reply>;
-  /** Opens another connection with the same settings, which does not reconnect and never sends a command twice: that of a cluster's
-   * client leads to the node of `key`. */
+  /** Opens another connection with the same settings, which does not reconnect and never sends a command twice. For a cluster's
+   * client, it connects to the node of `key`. */
   duplicate(key: Word): Promise<Connection>;
   /** Opens a connection on which the server reports the changes of all keys with a prefix. Rejects with Disconnected if this client
    * is closed. A near cache needs this method. */
@@ -36,13 +36,14 @@ export interface Connection {
   readonly isCluster: boolean;
 }
 
-/** A connection that is replaced once a command has taken too long. What else waits for a reply on it fails then. */
+/** A connection that is replaced once a command has taken too long. Other commands without a reply on it then fail. */
 export class Replaceable {
   /** How long a command may take. */
   readonly timeoutMs: number;
   /** How often the connection was replaced. */
   count = 0;
-  /** How many commands with a longer time limit wait for a reply, such as BF.MERGE: others may wait behind them. */
+  /** The number of commands without a reply that have a longer time limit, such as BF.MERGE: other commands may wait behind
+   * them. */
   patient = 0;
   readonly #replace: () => void;
 
@@ -52,7 +53,7 @@ export class Replaceable {
     this.#replace = replace;
   }
 
-  /** Replaces the connection, unless that has happened since `count` was read: a new one has no part in the delay. */
+  /** Replaces the connection, unless it was replaced since `count` was read: a new connection did not cause the delay. */
   replace(count: number): void {
     if (count !== this.count || this.patient > 0) return;
     this.count++;
@@ -60,10 +61,11 @@ export class Replaceable {
   }
 }
 
-/** The clients that `connect` has made. A user's own client keeps its connection. */
+/** The clients that `connect` has created. A client that the user created keeps its connection. */
 export const replaceables = new WeakMap<object, Replaceable>();
 
-/** Waits until a new client is connected. Closes it and throws TimeoutError if that takes longer than a command may take. */
+/** Waits until a new client is connected. Closes it and throws TimeoutError if connecting exceeds the time limit of a
+ * command. */
 export async function openReplaceable(
   client: object,
   timeoutMs: number,

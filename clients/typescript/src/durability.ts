@@ -6,8 +6,8 @@ import { TimeoutError } from "./errors.js";
 import { array, number } from "./replies.js";
 import type { Word } from "./words.js";
 
-/** How many replicas must have a write before it counts, and with `aof` whether it must be in the append-only files on disk, that
- * of the primary included. */
+/** How many replicas must acknowledge a write, and with `aof` whether it must be in the append-only files on disk, including
+ * the primary's. */
 export class Durability {
   readonly #replicas: number;
   readonly #timeoutMs: number;
@@ -24,7 +24,7 @@ export class Durability {
     return this.#aof || this.#replicas > 0;
   }
 
-  /** For how long the server may withhold the reply to a write. */
+  /** The time for which the server may withhold the reply to a write. */
   get waitMs(): number {
     return this.isAsked ? this.#timeoutMs : 0;
   }
@@ -35,15 +35,15 @@ export class Durability {
     }
   }
 
-  /** Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the connection
-   * that they arrive on, and on another one answer at once. */
+  /** Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes on their own
+   * connection, and answer at once on another. */
   calls(key: Word): Call<Reply>[] {
     const [replicas, timeout] = [String(this.#replicas), String(this.#timeoutMs)];
     if (this.#aof) return [call(["WAITAOF", "1", replicas, timeout], same, key)];
     return this.#replicas > 0 ? [call(["WAIT", replicas, timeout], same, key)] : [];
   }
 
-  /** Takes the outcome of `calls` off the end of the outcomes. Returns what is wrong with it. */
+  /** Removes the outcome of `calls` from the end of the outcomes. Returns its error, if any. */
   takeError(outcomes: Outcome<Reply>[]): Error | undefined {
     if (!this.isAsked) return undefined;
     const outcome = outcomes.pop();

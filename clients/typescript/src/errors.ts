@@ -4,7 +4,7 @@ import { type Key, keyText } from "./items.js";
 
 /** The base class of this package's errors. */
 export class BloomgateError extends Error {
-  /** The answers of a batch that failed: true, false, or null for an item whose answer is unknown. */
+  /** The answers of a failed batch: true, false, or null for an item whose answer is unknown. */
   answers: (boolean | null)[] = [];
 
   override get name(): string {
@@ -79,7 +79,7 @@ export function isReply(error: Error): boolean {
   return false;
 }
 
-/** Whether the server is not a primary in service. A new connection to its address may reach another server. */
+/** Whether the server is not an active primary. A new connection to its address may reach another server. */
 export function isNoPrimary(error: Error): boolean {
   return isReply(error) && /^(READONLY|MASTERDOWN|LOADING) /.test(error.message);
 }

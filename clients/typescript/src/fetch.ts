@@ -1,4 +1,4 @@
-/** BF.FETCH, BF.MFETCH and BF.FILL: how a guard asks for rows, and what it does with the leases that it gets. */
+/** BF.FETCH, BF.MFETCH and BF.FILL: fetches rows for a guard, and fills rows or ends their leases. */
 
 import type { Client } from "./adapters.js";
 import { type Call, call, Link, type Outcome } from "./ask.js";
@@ -30,13 +30,13 @@ export interface Lease {
   readonly token: Buffer;
 }
 
-/** A row that callers ask for in one turn. */
+/** A row that callers request in one turn. */
 interface Asked {
   readonly row: Row;
   readonly seats: { readonly signal: AbortSignal | undefined; take(answer: Outcome<Fetched>): void }[];
 }
 
-/** A loaded row, and what to call when the server has answered its fill, or has not in time. */
+/** A loaded row, and the function to call when the server has answered its fill or has timed out. */
 interface Fill {
   readonly lease: Lease;
   readonly call: Call<boolean>;
@@ -46,7 +46,7 @@ interface Fill {
 
 /** How rows are fetched. */
 export interface FetchOptions {
-  /** The words that follow the ones common to all fetches of the guard. */
+  /** The options in addition to those of every fetch of the guard. */
   words?: readonly Word[];
   /** Waits inside the server, on a reserved connection. */
   waitMs?: number;
@@ -72,7 +72,7 @@ export class Fetching<V> {
     () => this.#batchRows,
   );
   readonly #fills = new Turns<Fill>((fills) => this.#sendFills(fills), batchOf);
-  /** The average size of the values that this process has seen lately. */
+  /** The average size of the values that this process has received lately. */
   #valueBytes = 0;
 
   constructor(client: Client, filter: Key, codec: Codec<V>, options: CheckedOptions) {
@@ -93,8 +93,8 @@ export class Fetching<V> {
     this.warnings.about("the server could not be asked", error);
   }
 
-  /** Fetches a row together with those that other callers ask for in this turn. Callers of the same row get one answer, but a lease
-   * only the first of them whose signal has not aborted. */
+  /** Fetches a row together with the rows that other callers request in this turn. Callers of the same row share one answer,
+   * but only the first of them whose signal has not aborted gets the lease. */
   fetchInTurn(row: Row, signal: AbortSignal | undefined): Promise<Outcome<Fetched>> {
     let asked = this.#asked.get(row.id);
     if (asked === undefined) {
@@ -132,8 +132,8 @@ export class Fetching<V> {
     }
   }
 
-  /** How many rows one fetch may ask for: their values together are about as long as the longest command. All replies come through
-   * one connection, and a long one delays those behind it. */
+  /** The most rows of one fetch, so that their values together are about as large as the largest command. All replies use one
+   * connection, where a long reply delays the replies after it. */
   get #batchRows(): number {
     return Math.max(1, Math.min(COMMAND_ITEMS, Math.floor(COMMAND_BYTES / Math.max(1, this.#valueBytes))));
   }
@@ -153,7 +153,7 @@ export class Fetching<V> {
     return answers;
   }
 
-  /** Sends one BF.FETCH or BF.MFETCH. Stores the hits in the near cache; not what is filled, which others may change. */
+  /** Sends one BF.FETCH or BF.MFETCH. Stores the hits in the near cache, but not filled rows, which others may have changed. */
   async #fetchPart(rows: readonly Row[], how: FetchOptions): Promise<Outcome<Fetched>[]> {
     const { words = [], waitMs, signal } = how;
     if (this.link.pause.holds()) {
@@ -197,13 +197,13 @@ export class Fetching<V> {
     return found;
   }
 
-  /** Returns a BF.FILL, whose answer is whether the token was still valid. */
+  /** Returns a BF.FILL; its answer is whether the token was still valid. */
   #fill(lease: Lease, ...rest: Word[]): Call<boolean> {
     const { row, token } = lease;
     return call(["BF.FILL", this.filter, row.item, row.cacheKey, token, ...rest], (reply) => reply !== null);
   }
 
-  /** Caches a row, or that there is none. Resolves when the server has answered, or has not in time. */
+  /** Caches a row or its absence. Resolves when the server has answered or has timed out. */
   fill(lease: Lease, data: Buffer | null, ttlMs: number): Promise<void> {
     const share = 1 - JITTER * Math.random();
     const px = (most: number, more = 0) => ["PX", String(Math.max(1, Math.round(most * share)) + more)];
@@ -216,8 +216,8 @@ export class Fetching<V> {
     });
   }
 
-  /** Sends some fills together. The server ends the lease of a fill that it refuses. After a lost connection the lease is given up.
-   * Sends nothing more, queued fills included, to a server that has not answered. */
+  /** Sends some fills together. If the server refuses a fill, it ends the lease. After a lost connection the lease is given up.
+   * After a time-out nothing more is sent, not even queued fills. */
   async #sendFills(fills: readonly Fill[]): Promise<void> {
     const outcomes = this.link.pause.isOn ? fills.map(() => PAUSED) : await this.#askFills(fills.map((fill) => fill.call));
     const lost: Lease[] = [];
@@ -239,14 +239,14 @@ export class Fetching<V> {
     if (leases.length > 0) await this.#askFills(leases.map((lease) => this.#fill(lease, "GIVEUP", ...words)));
   }
 
-  /** If the user has no permission, a pause begins: otherwise each fetch would wait for a lease to end. */
+  /** If the user has no permission, a pause begins, because otherwise each fetch would wait until a lease ends. */
   async #askFills(calls: readonly Call<boolean>[]): Promise<Outcome<boolean>[]> {
     const outcomes = await this.link.ask(calls);
     if (outcomes.some((one) => one instanceof Error && one.message.startsWith("NOPERM"))) this.link.pause.refuse();
     return outcomes;
   }
 
-  /** Returns loaded rows as they are cached. */
+  /** Encodes loaded rows for the cache. */
   encode(rows: ReadonlyMap<string, V | null>): Map<string, Buffer | null> {
     const encode = (value: V) => {
       const encoded = this.codec.encode(value);
@@ -255,7 +255,7 @@ export class Fetching<V> {
     return new Map([...rows].map(([id, value]) => [id, value === null ? null : encode(value)]));
   }
 
-  /** Returns the row of an answer other than `wait`, or undefined if it has no value, or none that the codec can decode. */
+  /** Returns the row of an answer other than `wait`, or undefined if it has no value or the codec cannot decode it. */
   decode(found: Fetched): V | null | undefined {
     const { word, value } = found;
     if (value === undefined) return word === "absent" ? null : undefined;

@@ -14,7 +14,7 @@ export interface Fetched {
 export const ABSENT: Fetched = { word: "absent" };
 export const WAIT: Fetched = { word: "wait" };
 
-/** Returns a row as a fetch would answer it. */
+/** Returns a row in the form of an answer to a fetch. */
 export function fetchedRow(data: Buffer | null): Fetched {
   return data === null ? ABSENT : { word: "hit", value: data };
 }
@@ -37,8 +37,8 @@ export function parseFetch(reply: Reply): Fetched {
   throw new TypeError(`BF.FETCH answered ${JSON.stringify(reply)}`);
 }
 
-/** Reads a reply of BF.MFETCH. A row whose cache key has another type has an error in place of an answer, and so does one whose
- * answer this package does not know. */
+/** Reads a reply of BF.MFETCH. A row has an error in place of an answer if its cache key has another type, or if this package
+ * does not support the answer. */
 export function parseMfetch(reply: Reply): (Fetched | Error)[] {
   return array(reply).map((one) => {
     try {

@@ -12,9 +12,9 @@ import type { CreationOptions, Word } from "./words.js";
 
 /** How a filter is filled. */
 export interface FillOptions extends CreationOptions {
-  /** How many replicas must acknowledge each batch and the rename: all that may be promoted. */
+  /** How many replicas must acknowledge each batch and the rename: every replica that may be promoted. */
   replicas?: number | undefined;
-  /** How long the replicas, or the disk, may take: 3000. */
+  /** The time limit for replicas, or the disk, to acknowledge: 3000. */
   replicasTimeoutMs?: number | undefined;
   /** Whether the append-only file on disk must contain each batch and the rename. */
   aof?: boolean | undefined;
@@ -43,7 +43,7 @@ export async function fillFilter(
   durability.checkConnection(main.connection);
   const name = fillingName(keyWord(key));
   await new Filter(client, name).reserve(rate, capacity, creation);
-  // WAIT would block the client's own connection, and waits for the writes of the connection that it arrives on.
+  // WAIT would block the client's own connection, and it waits only for writes on its own connection.
   const link = durability.isAsked ? new Link(await main.connection.duplicate(name), main.timeoutMs) : main;
   try {
     const filling = new Filling(link, name, durability);
@@ -67,10 +67,10 @@ class Filling {
     this.#durability = durability;
   }
 
-  /** Adds ids, and waits until they are as safe as they have to be. Returns how many were new.
+  /** Adds ids, and waits until they are acknowledged. Returns how many were new.
    *
-   * With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas do
-   * not have yet. */
+   * With SYNC, the server also replicates ids that were not new: another client may have added them, and the replicas may lack
+   * its writes. */
   async add(window: Window): Promise<number> {
     const found = await this.#ask(window.map((chunk) => ["BF.INSERT", this.#name, "NOCREATE", "SYNC", "ITEMS", ...chunk]));
     const lost = this.#durability.takeError(found);
@@ -79,7 +79,7 @@ class Filling {
     return answers.filter(Boolean).length;
   }
 
-  /** Gives the filter its name. */
+  /** Renames the filter to its final name. */
   async finish(key: Word): Promise<void> {
     const found = await this.#ask([["RENAME", this.#name, key]]);
     const lost = this.#durability.takeError(found);

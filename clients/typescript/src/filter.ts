@@ -43,7 +43,7 @@ const MERGE_MS = 10_000;
 export interface FilterOptions {
   /** If false, an add to a missing filter throws FilterMissing instead of creating one from the server's configuration. */
   create?: boolean | undefined;
-  /** The time limit of a command in milliseconds: that of `connect`, or 1000. */
+  /** The time limit of a command in milliseconds: by default the client's, or 1000. */
   timeoutMs?: number | undefined;
 }
 
@@ -97,7 +97,7 @@ export class Filter {
   }
 
   /** Like `addMany`, but returns an iterator of the answers, for batches larger than memory. Items are read as the answers are
-   * consumed, up to 8,000 ahead; the rest is not added. */
+   * consumed, up to 8,000 ahead; items that were not read are not added. */
   addEach(items: Items): AsyncGenerator<boolean> {
     return each(items, (window) => this.#batch(this.#addWords(), window));
   }
@@ -108,7 +108,7 @@ export class Filter {
     return this.#one(Boolean, "BF.EXISTS", itemBytes(item));
   }
 
-  /** Looks items up. */
+  /** Looks up items. */
   existsMany(items: Items): Promise<boolean[]> {
     return many(items, (window) => this.#batch(["BF.MEXISTS", this.#name], window));
   }

@@ -1,13 +1,13 @@
-/** Where the callers of one process wait for a row that another caller loads.
+/** Coalesces the fetches of a process: callers wait here for a row that another caller loads.
  *
  * A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies a connection, and gets the lease if the loading caller
- * gives up. So at most one caller per row waits there; the others wait in the process until that caller is done, and share what
- * it shares or what the next fetch answers. They cost no connections. */
+ * gives up. So at most one caller per row waits there; the others wait in the process until that caller is done, and share its
+ * outcome or the outcome of the next fetch. They occupy no connections. */
 
 import type { Outcome } from "./ask.js";
 import type { Fetched } from "./fetched.js";
 
-/** What a load has thrown, which may be any value. */
+/** The value that a load has thrown, which may have any type. */
 export class Failure {
   readonly error: unknown;
 
@@ -26,7 +26,7 @@ export function now(): number {
   return ++clock;
 }
 
-/** The flights of one row: how many are active, and those that wait in the process, in the order in which they came. */
+/** The flights of one row: the number of active ones, and the waiting ones in the order of their arrival. */
 interface Crowd {
   active: number;
   readonly waiting: Set<Flight>;
@@ -36,10 +36,10 @@ interface Crowd {
 export class Flight {
   readonly id: string;
   readonly begun: number;
-  /** When the fetch or the load began that `shares` is the outcome of. */
+  /** The beginning of the fetch or load whose outcome is in `shares`. */
   asked = 0;
   crowd: Crowd = { active: 0, waiting: new Set() };
-  /** What another caller has shared. It is not shared again. */
+  /** The outcome that another caller has shared. It is not shared again. */
   given: Shared | undefined;
   shares: Shared | undefined;
   wake: (() => void) | undefined;
@@ -49,13 +49,13 @@ export class Flight {
     this.begun = begun;
   }
 
-  /** Shares an outcome with those that wait, once this flight ends. */
+  /** Shares an outcome with waiting flights when this flight ends. */
   share(outcome: Shared): void {
     if (this.given === undefined) this.shares = outcome;
   }
 }
 
-/** The rows that callers of this process fetch and load now. While flights of a row wait, another one is active. */
+/** The rows that callers of this process are fetching or loading. While flights of a row wait, another flight is active. */
 export class Flights {
   readonly #crowds = new Map<string, Crowd>();
 
@@ -73,15 +73,15 @@ export class Flights {
     flight.crowd.active++;
   }
 
-  /** To call right before a fetch is sent or a load begins: its outcome may be shared with the flights that began earlier. One
-   * that began later may know of a change that the outcome does not have. */
+  /** Must be called right before a fetch is sent or a load begins: the outcome may be shared with flights that began earlier. A
+   * later flight may know of a change that the outcome lacks. */
   ask(flight: Flight): void {
     flight.asked = now();
     flight.given = undefined;
   }
 
-  /** Makes an active flight wait until the returned promise resolves. If it is the only active one of its row, it stays active,
-   * and nothing is returned. */
+  /** Makes an active flight wait until the returned promise resolves. The only active flight of a row stays active; undefined
+   * is returned. */
   wait(flight: Flight): Promise<void> | undefined {
     const { crowd } = flight;
     if (crowd.active === 1) return undefined;
@@ -93,7 +93,7 @@ export class Flights {
     });
   }
 
-  /** Makes a flight active again that has waited for long enough. */
+  /** Ends the wait of a flight, which becomes active again. */
   stop(flight: Flight): void {
     if (flight.crowd.waiting.delete(flight)) flight.crowd.active++;
   }
@@ -107,8 +107,8 @@ export class Flights {
     this.#join(flight);
   }
 
-  /** Ends a flight. An answer is shared with those flights that began before it was asked for, and an error with all that wait.
-   * If others still wait and none is active, the first of them goes on, and fetches for the others. */
+  /** Ends a flight. An answer is shared with flights that began before its fetch, and an error with all waiting flights. If
+   * flights still wait for a row without an active flight, the first of them resumes, and fetches for the others. */
   end(flight: Flight): void {
     const { crowd, shares, asked } = flight;
     if (!crowd.waiting.delete(flight)) crowd.active--;
@@ -124,8 +124,8 @@ export class Flights {
   }
 }
 
-/** Wakes a flight. It is active from then on, though its caller may be aborted before it notices: then the end of the flight lets
- * the next one go on. */
+/** Resumes a flight, which is active from now on. If its caller is aborted before it notices, the end of the flight resumes the
+ * next one. */
 function resume(flight: Flight, given: Shared | undefined): void {
   flight.crowd.waiting.delete(flight);
   flight.crowd.active++;

@@ -16,7 +16,7 @@ export interface GuardOptions {
   leaseMs?: number | undefined;
   /** How long a caller waits for another caller's load: 3000. With 0 it queries the database at once. */
   waitMs?: number | undefined;
-  /** How many times a caller waits for that long before it queries the database: 3. */
+  /** How many times a caller waits before it queries the database: 3. */
   attempts?: number | undefined;
   /** How long a value stays cached after its `ttl`: 0. One caller refreshes such a value; others get the old value meanwhile, and every
    * caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an old value get
@@ -28,8 +28,9 @@ export interface GuardOptions {
   beta?: number | undefined;
   /** Keeps values in this process as well. */
   near?: NearCache | undefined;
-  /** For a table that `bloomgate follow` follows. Writers then need no guard: `changed`, `announce`, `confirm` and `forget` send
-   * nothing. A row is reported absent only while the follower's heartbeat exists, and callers wait for rows with a write in flight. */
+  /** For a table that is followed by `bloomgate follow`. Writers then need no guard: `changed`, `announce`, `confirm` and
+   * `forget` send nothing. A row is reported absent only while the follower's heartbeat exists, and callers wait for rows with
+   * a write in flight. */
   feed?: boolean | undefined;
   /** With `feed`: limits the age of an answer while the follower's heartbeat is missing, at least `leaseMs`. With 0, the default, a
    * value is served for its `ttl`. */
@@ -44,21 +45,21 @@ export interface GuardOptions {
   replicas?: number | undefined;
   /** The time limit for replicas, or the disk, to acknowledge a change: 1000. */
   replicasTimeoutMs?: number | undefined;
-  /** The time limit of a command: that of `connect`, or 1000. A command that waits in the server extends it by `waitMs` or
-   * `replicasTimeoutMs`. */
+  /** The time limit of a command: by default the client's, or 1000. A command that waits in the server extends it by `waitMs`
+   * or `replicasTimeoutMs`. */
   timeoutMs?: number | undefined;
-  /** The most connections of this guard that wait inside the server at a time: 16. They are opened on demand and closed after a second
-   * without use. */
+  /** The most connections of this guard that wait inside the server at a time: 16. They are opened on demand, and closed after
+   * a second of inactivity. */
   waitingConnections?: number | undefined;
   /** Whether the append-only file on disk must contain a change (WAITAOF). */
   aof?: boolean | undefined;
   /** Records loads and the events of `Guard.counts`, for metrics and traces. */
   telemetry?: Telemetry | undefined;
-  /** Receives warnings, at most one a minute of each kind. The default is `console.warn`. */
+  /** Receives warnings, at most one of each kind per minute. The default is `console.warn`. */
   warn?: ((message: string) => void) | undefined;
 }
 
-/** The options without undefined. */
+/** The options, without undefined as a value. */
 type Defined = { [Name in keyof GuardOptions]: Exclude<GuardOptions[Name], undefined> };
 
 /** The options with their defaults, checked. */
@@ -118,7 +119,7 @@ export const RANGES = {
   waitingConnections: [1, 10_000],
 } as const satisfies { [Name in keyof GuardOptions]: readonly [number, number] };
 
-/** The options that are no times in seconds, and no factors. */
+/** The options that must be integers. */
 const WHOLE: readonly string[] = [
   "leaseMs",
   "waitMs",
@@ -159,13 +160,13 @@ function checkRange(name: keyof typeof RANGES, value: number): void {
   throw new RangeError(`${name} is ${isWhole ? "a whole number " : ""}from ${least} to ${most}, not ${value}`);
 }
 
-/** Converts a time to live. It has to end: it bounds how long readers get an old row after a writer has died. */
+/** Converts a time to live, which must be finite: it limits how long readers get an old row after a writer has died. */
 export function milliseconds(name: "ttl" | "absentTtl", seconds: number): number {
   checkRange(name, seconds);
   return Math.max(1, Math.round(seconds * 1000));
 }
 
-/** Returns the options of a guard's fetches as words: those that differ from the server's defaults. */
+/** Returns those options of a guard's fetches that differ from the server's defaults, as arguments. */
 export function fetchWords(filter: Word, options: CheckedOptions): Word[] {
   const { leaseMs, failSafeMs, beta, feed, freshMs } = options;
   const words: Word[] = [];

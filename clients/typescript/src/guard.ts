@@ -31,7 +31,7 @@ export interface GetOptions {
 
 /** The default loaders of calls. */
 export interface Loaders<V> {
-  // biome-ignore lint/suspicious/noExplicitAny: a guard's ids have one type or several, and only its calls name it.
+  // biome-ignore lint/suspicious/noExplicitAny: a guard's ids have one type or several, which only its calls determine.
   load?: Load<any, V> | undefined;
   // biome-ignore lint/suspicious/noExplicitAny: as above.
   loadMany?: LoadMany<any, V> | undefined;
@@ -50,14 +50,15 @@ function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>
 
 /** Reads database rows by id through a filter and a cache. The filter contains the id of every row.
  *
- * Calls of `get` in one turn of the event loop are sent as one BF.MFETCH. Callers that wait for another process use separate
- * connections, up to `waitingConnections` for each guard. */
+ * Calls of `get` in one turn of the event loop are sent as one BF.MFETCH. Callers that wait for a load in another process use
+ * separate connections, up to `waitingConnections` for each guard. */
 export class Guard<V = Uint8Array> {
   readonly #reads: Reading<V>;
   readonly #writes: Writing;
   readonly #loaders: Loaders<V>;
 
-  /** `codec` converts rows to bytes and back; the default takes bytes. `load` and `loadMany` are the default loaders of calls. */
+  /** `codec` converts rows to bytes and back; by default rows are bytes. `load` and `loadMany` are the default loaders of
+   * calls. */
   constructor(
     client: Client,
     filter: Key,
@@ -148,7 +149,7 @@ export class Guard<V = Uint8Array> {
     return this.changedMany([id], transaction);
   }
 
-  /** The same as `changed`, for several rows. */
+  /** Like `changed`, for several rows. */
   async changedMany<T>(ids: Iterable<Item>, transaction: () => Promise<T> | T): Promise<T> {
     const all = [...ids];
     await this.announce(...all);

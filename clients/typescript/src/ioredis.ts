@@ -27,10 +27,10 @@ interface Duplicated extends IoredisClient {
   subscribe(channel: string): Promise<unknown>;
 }
 
-/** How long connecting may take if the client does not say: the default of ioredis. */
+/** How long connecting may take by default: the default of ioredis. */
 const CONNECT_MS = 10_000;
 
-/** The part of a cluster's client that knows the nodes. */
+/** The part of a cluster's client that has the addresses of the nodes. */
 interface Nodes {
   /** The addresses of the nodes of each slot, the primary first. */
   readonly slots: readonly (readonly string[] | undefined)[];
@@ -72,7 +72,8 @@ class ClientConnection implements Connection {
 
   async command(words: readonly Word[]): Promise<Reply> {
     const { status, stream } = this.#client;
-    // A client with `lazyConnect` connects for its first command. One whose connection was destroyed is "ready" a little longer.
+    // A client with `lazyConnect` connects for its first command. A client whose connection was destroyed stays "ready" for a
+    // moment.
     const isReady = status === "ready" && !stream?.destroyed;
     if (!isReady && status !== "wait" && status !== "end") await this.#readiness.wait();
     return (await this.#client.callBuffer(...words)) as Reply;
@@ -127,8 +128,8 @@ interface Sender {
   sendCommand(command: { slot?: number }, ...rest: unknown[]): Promise<unknown>;
 }
 
-/** Returns a view of a cluster's client that sends commands to the node of a slot. ioredis does not know where the keys of BF.*
- * are: it would send them to a random node, which redirects them, and would then read the map of slots again. */
+/** Returns a view of a cluster's client that sends commands to the node of a slot. ioredis does not know the key positions of
+ * BF.*: it would send these commands to a random node, which redirects them, and would then read the map of slots again. */
 function routed(client: IoredisClient, slot: number): IoredisClient {
   const sendCommand: Sender["sendCommand"] = (command, ...rest) => {
     command.slot = slot;
@@ -137,7 +138,7 @@ function routed(client: IoredisClient, slot: number): IoredisClient {
   return Object.create(client, { sendCommand: { value: sendCommand } }) as IoredisClient;
 }
 
-/** Returns a client with the settings of another, which does not reconnect. */
+/** Returns a client with the settings of another client. It does not reconnect. */
 function duplicated(client: IoredisClient, options = {}): Duplicated {
   return client.duplicate({ ...ONCE, lazyConnect: true, ...options }) as Duplicated;
 }

@@ -6,7 +6,7 @@ export type Item = string | Uint8Array | number | bigint;
 /** The name of a key. */
 export type Key = string | Uint8Array;
 
-/** The most items of one command. More gain nothing, and delay other clients of the server. */
+/** The most items of one command. Larger commands gain nothing, and delay other clients of the server. */
 export const COMMAND_ITEMS = 500;
 
 /** The most bytes of one command's items, unless it has one item. */
@@ -55,7 +55,7 @@ export function keyText(key: Key): string {
   return JSON.stringify(typeof key === "string" ? key : asBuffer(key).toString());
 }
 
-/** Refuses a single item where a batch is expected, though it can be iterated. */
+/** Refuses a single item where a batch is expected, although it can be iterated. */
 export function refuseSingle(items: unknown): void {
   if (typeof items === "string" || items instanceof Uint8Array) {
     throw new TypeError("items is one item; it should be an iterable of items, such as an array");
@@ -99,7 +99,7 @@ export function* windows(items: Iterable<Item>): Generator<Window> {
   if (collected.window.length > 0) yield collected.take();
 }
 
-/** Does the same for iterables of both kinds. */
+/** Like `windows`, for synchronous and asynchronous iterables. */
 export async function* asyncWindows(items: Iterable<Item> | AsyncIterable<Item>): AsyncGenerator<Window> {
   refuseSingle(items);
   if (Symbol.iterator in items) {

@@ -3,13 +3,13 @@
 import { binary } from "./rows.js";
 import type { Word } from "./words.js";
 
-/** Keeps up to `items` values in this process, for `seconds` each. Values that others change are dropped as soon as the server
- * reports the change (`CLIENT TRACKING`). Without a connection for these reports it keeps and serves nothing. If such a connection
- * hangs, its values may be `seconds` older than the server's. After the event loop was blocked, calls may be answered before the
- * reports of that time are read. Several guards may share one.
+/** Keeps up to `items` values in this process, for `seconds` each. A value that another client changes is dropped as soon as
+ * the server reports the change (`CLIENT TRACKING`). Without a connection for these reports it keeps and serves nothing. If
+ * such a connection hangs, its values may be `seconds` older than the server's. After the event loop was blocked, calls may be
+ * answered before the reports of that time are read. Several guards may share one near cache.
  *
- * A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop` removes the
- * marks, and `end` stores those values whose marks are left. */
+ * A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop` removes
+ * marks, and `end` stores the values whose keys are still marked. */
 export class NearCache {
   readonly #items: number;
   readonly #ms: number;
@@ -25,7 +25,7 @@ export class NearCache {
     this.#ms = seconds * 1000;
   }
 
-  /** The number of values, including those that have expired and were not asked for since. */
+  /** The number of values, including expired ones that were not requested since. */
   get size(): number {
     return this.#values.size;
   }
@@ -65,7 +65,7 @@ export class NearCache {
     }
   }
 
-  /** Forgets values, and does not store those that are fetched now. */
+  /** Removes values, and discards their fetches in flight. */
   drop(keys: readonly Word[]): void {
     for (const key of keys.map(binary)) {
       this.#values.delete(key);
@@ -73,7 +73,7 @@ export class NearCache {
     }
   }
 
-  /** Forgets everything. */
+  /** Removes all values. */
   clear(): void {
     this.#values.clear();
     this.#marks.clear();

@@ -17,7 +17,7 @@ export interface NodeRedisClient {
   // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
   on(event: string, listener: (...args: any[]) => void): unknown;
   destroy(): void;
-  /** The client of `createSentinel` has this method, and takes other arguments: it is refused. */
+  /** Only the client of `createSentinel` has this method. That client is refused, because its methods take other arguments. */
   readonly getSentinelNode?: never;
   readonly isOpen: boolean;
 }
@@ -28,10 +28,10 @@ interface Duplicated extends NodeRedisClient {
   subscribe(channel: string, listener: (message: unknown) => void, areBuffers: true): Promise<void>;
 }
 
-/** How long connecting may take if the client does not say: the default of node-redis. */
+/** How long connecting may take by default: the default of node-redis. */
 const CONNECT_MS = 5000;
 
-/** The part of a cluster's client that knows the nodes. */
+/** The part of a cluster's client that has the addresses of the nodes. */
 interface Nodes {
   readonly slots: readonly ({ readonly master?: { readonly client?: NodeRedisClient } } | undefined)[];
 }
@@ -102,7 +102,7 @@ class ClusterConnection implements Connection {
     return (await this.#client.sendCommand(key, false, words, OPTIONS)) as Reply;
   }
 
-  /** A duplicate of the cluster's client would keep connections to several nodes, and reconnect to those that hang. */
+  /** A duplicate of the cluster's client would keep connections to several nodes, and reconnect to nodes that hang. */
   async duplicate(key: Word): Promise<Connection> {
     const node = this.#client.slots?.[slotOf(key)]?.master?.client;
     if (node === undefined) throw new Disconnected("no node of the cluster is known to have this key");
@@ -114,9 +114,9 @@ class ClusterConnection implements Connection {
   }
 }
 
-/** Returns a client with the settings of another, which does not reconnect. */
+/** Returns a client with the settings of another client. It does not reconnect. */
 function duplicated(client: NodeRedisClient & { readonly options?: { socket?: object } }, options = {}): Duplicated {
-  // A command that waits inside the server is silent for longer than the socket may be, and so is a connection with reports.
+  // A command that waits inside the server, and a connection for reports, are silent for longer than the socket's time limit.
   const socket = { ...client.options?.socket, reconnectStrategy: false, socketTimeout: undefined };
   return client.duplicate({ socket, disableOfflineQueue: true, ...options }) as Duplicated;
 }

@@ -1,10 +1,11 @@
-/** Records what guards do with OpenTelemetry. It is exported as `bloomgate/opentelemetry`, and needs `@opentelemetry/api`. */
+/** Records the events and loads of guards with OpenTelemetry. It is exported as `bloomgate/opentelemetry`, and needs
+ * `@opentelemetry/api`. */
 
 import { metrics, SpanStatusCode, trace } from "@opentelemetry/api";
 import type { Telemetry } from "./telemetry.js";
 
-/** Returns the telemetry of guards: the counter `bloomgate.guard.events`, and a span `bloomgate.load` for each load, inside of the
- * caller's. They go to the providers that are registered when this is called. */
+/** Returns the telemetry of guards: the counter `bloomgate.guard.events`, and a span `bloomgate.load` for each load, inside the
+ * caller's span. They go to the providers that are registered when this is called. */
 export function openTelemetry(): Telemetry {
   const counter = metrics.getMeter("bloomgate").createCounter("bloomgate.guard.events", {
     unit: "{event}",

@@ -12,7 +12,7 @@ export class Pause {
     this.#endMs = performance.now() + PAUSE_MS;
   }
 
-  /** Begins a pause that no answer ends: the server answers, and refuses. */
+  /** Begins a pause that is not ended by an answer: the server answers, but refuses the commands. */
   refuse(): void {
     this.begin();
     this.#isRefused = true;
@@ -26,8 +26,7 @@ export class Pause {
     return this.#endMs !== undefined && performance.now() < this.#endMs;
   }
 
-  /** Whether a caller has to leave the server alone. After a pause this lets one caller through, while it goes on for the
-   * others. */
+  /** Whether a caller must not contact the server. After a pause, one caller probes the server; the rest stay paused. */
   holds(): boolean {
     if (this.#endMs === undefined) return false;
     if (performance.now() < this.#endMs) return true;

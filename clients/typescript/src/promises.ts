@@ -1,9 +1,10 @@
-/** Waiting for promises with a limit, and with a signal that ends the wait. */
+/** Waits for promises with a time limit, and with a signal that ends the wait. */
 
 import { setMaxListeners } from "node:events";
 import { TimeoutError } from "./errors.js";
 
-/** Lets any number of calls wait with one signal, such as that of a request. Node would warn of a leak from the eleventh on. */
+/** Allows any number of listeners on one signal, such as a request's signal. Node would warn of a leak from the eleventh
+ * listener on. */
 export function allowListeners(signal: AbortSignal | undefined): void {
   if (signal !== undefined) setMaxListeners(0, signal);
 }
@@ -65,7 +66,7 @@ export async function settles(
   }
 }
 
-/** Waits until a new client is connected. Closes it and throws TimeoutError if that takes too long. */
+/** Waits until a new client is connected. Closes it and throws TimeoutError if this takes longer than `ms`. */
 export async function connectedBy(connecting: Promise<unknown>, ms: number, close: () => void): Promise<void> {
   try {
     await settledBy(connecting, ms, undefined);

@@ -1,5 +1,5 @@
-/** Reading rows through the guard (docs/guard.md of the project): whom a caller waits for, what it loads, and what happens when the
- * database fails or is slow. */
+/** Reads rows through the guard (docs/guard.md of the project): waits for other callers, loads rows, and serves old values if
+ * the database fails or is slow. */
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import type { Outcome } from "./ask.js";
@@ -16,7 +16,7 @@ const REPEAT_MS = 100;
 /** The most loads of a guard that continue in the background after their `softTimeout`. */
 const BACKGROUND_LOADS = 64;
 
-/** After this time another caller loads a row without a lease, too: a query that never ends must not block its row for ever. */
+/** After this time another caller also loads a row without a lease, so that a hung query does not block its row forever. */
 const LOST_MS = 60_000;
 
 /** Rows by id; null for rows that do not exist. */
@@ -45,7 +45,7 @@ interface Leased extends Lease {
   readonly hasOld: boolean;
 }
 
-/** A running loader, and the loader that it runs inside of. */
+/** A running loader, and the loader that encloses it. */
 interface LoadCall {
   readonly guard: object;
   readonly ids: ReadonlySet<string>;
@@ -58,8 +58,8 @@ const loadCalls = new AsyncLocalStorage<LoadCall>();
 
 /** The readers of one guard. */
 export class Reading<V> extends Fetching<V> {
-  /** The rows that callers fetch or load under a lease, and those that they load without one. They are separate, because no caller
-   * may wait for the caller that probes a hung server. */
+  /** The rows that callers fetch or load under a lease, and the rows that they load without one. They are separate, because
+   * callers that load without a lease must not wait for a caller that probes a hung server. */
   readonly #flights = new Flights();
   readonly #direct = new Flights();
   #background = 0;
@@ -107,7 +107,8 @@ export class Reading<V> extends Fetching<V> {
     return found.word === "hit" ? (this.decode(found) ?? null) : null;
   }
 
-  /** Reads a row, of which `found` has been answered already. With `replaces`, the caller cannot decode the cached value. */
+  /** Reads a row; `found` is its answer if it was already fetched. With `replaces`, the caller could not decode the cached
+   * value. */
   async #getRow(row: Row, call: ReadCall<V>, deadline: number, found?: Found, replaces = false): Promise<V | null> {
     const flight = this.#flights.begin(row.id, call.begun);
     try {
@@ -137,7 +138,7 @@ export class Reading<V> extends Fetching<V> {
     } finally {
       this.#flights.end(flight);
     }
-    // The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
+    // The server does not answer, or another caller's load takes too long: query the database, and fill nothing.
     return (await this.#loadDirectly([row], call)).get(row.id) ?? null;
   }
 
@@ -147,9 +148,9 @@ export class Reading<V> extends Fetching<V> {
     return (await this.fetch([row], { ...how, words }))[0] as Found;
   }
 
-  /** Reads an answer other than `wait`, and shares it. Returns the row, undefined where none is known, and a token if the caller has
-   * to load it. A caller that asked for the lease to replace a value, and can decode the value, gives it up: another caller has
-   * replaced the value meanwhile. */
+  /** Reads an answer other than `wait`, and shares it. Returns the row, or undefined if it is not known, and a token if the
+   * caller has to load it. A caller that requested the lease to replace a value gives the lease up if it can now decode the
+   * value: another caller has replaced it. */
   #answer(row: Row, flight: Flight, found: Fetched, replaces: boolean): [V | null | undefined, Buffer | undefined] {
     const { token } = found;
     const value = this.decode(found);
@@ -159,12 +160,12 @@ export class Reading<V> extends Fetching<V> {
     return [value, undefined];
   }
 
-  /** Waits for the caller that holds the lease: in this process, or else inside the server. Resolves with what another caller
-   * shares, with what the server answers, or with nothing. If all waiting connections are in use, it pauses. */
+  /** Waits for the holder of the lease, in this process or inside the server. Resolves with the outcome that another caller
+   * shares, with the server's answer, or with undefined. If all waiting connections are in use, it pauses. */
   async #wait(row: Row, flight: Flight, leftMs: number, replaces: boolean, signal: Signal): Promise<Found | undefined> {
     const woken = this.#flights.wait(flight);
     if (woken !== undefined) {
-      // A timer may end a millisecond early, and this call would wait once more.
+      // A timer may fire a millisecond early; this call would then wait again.
       await settles(woken, leftMs + 1, signal);
       this.#flights.stop(flight);
       const { given } = flight;
@@ -181,7 +182,7 @@ export class Reading<V> extends Fetching<V> {
     const words = ["WAIT", String(waitMs), "BACKOFF"];
     const found = await this.#fetchRow(row, flight, replaces, { words, waitMs, signal });
     const refusal = found instanceof Error && isReply(found) ? found.message.split(" ", 1)[0] : undefined;
-    // A node that the slot has left is not the one to wait in: the cluster's client finds the other.
+    // The slot has moved to another node, which the cluster's client finds.
     const isMoved = refusal === "MOVED" || refusal === "ASK";
     const isUnblocked = refusal === "UNBLOCKED" || (!(found instanceof Error) && found.word === "wait");
     if (!isMoved && !isUnblocked) return found;
@@ -189,7 +190,7 @@ export class Reading<V> extends Fetching<V> {
     return isMoved ? undefined : WAIT;
   }
 
-  /** Fetches rows, and loads those whose leases it gets. Keeps what it finds in `found`, and the rows for which the server fails in
+  /** Fetches rows, and loads the rows whose leases it gets. Stores rows in `found`, and the rows for which the server fails in
    * `failed`. Returns the rows that other callers load. */
   async #fetchMany(rows: readonly Row[], call: ReadCall<V>, found: Rows<V>, failed: Row[]): Promise<readonly Row[]> {
     const flights = new Map(rows.map((row) => [row, this.#flights.begin(row.id, call.begun)]));
@@ -214,7 +215,7 @@ export class Reading<V> extends Fetching<V> {
           else if (one instanceof Error) failed.push(row);
           else if (isWait) waiting.push(row);
           else return true;
-          // Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+          // Only flights with a lease will load a row, so no caller in this process needs to wait for the others.
           return !end(row);
         });
       }
@@ -258,7 +259,7 @@ export class Reading<V> extends Fetching<V> {
       running?.catch((error) => this.#warnOfOld(error));
       return old;
     } finally {
-      // From here on no caller waits for the load, so none can abort it.
+      // From here on no caller waits for the load, so it can no longer be aborted.
       signal?.removeEventListener("abort", abort);
     }
   }
@@ -296,7 +297,8 @@ export class Reading<V> extends Fetching<V> {
     }
   }
 
-  /** Ends the leases of rows whose load has failed. With `failSafe`, no caller gets another lease for them before a back-off ends. */
+  /** Ends the leases of rows whose load has failed. With `failSafe`, the server grants no lease for these rows until a back-off
+   * ends. */
   #fail(leases: readonly Lease[]): Promise<void> {
     return this.options.failSafeMs > 0 ? this.giveUp(leases, "BACKOFF") : this.giveUp(leases);
   }
@@ -305,8 +307,8 @@ export class Reading<V> extends Fetching<V> {
     this.warnings.about("rows could not be loaded, and their old values were served", asError(error));
   }
 
-  /** Returns values that may be served though they are old, if all of the rows have one. The values that were fetched before a load
-   * do not qualify: a row may have been changed during the load, and then its value has been deleted. */
+  /** Fetches cached values that may be old. Returns undefined unless all rows have a value. Values that were fetched before a
+   * load must not be used: a row may have changed during the load, which deletes its value. */
   async #peek(rows: readonly Row[]): Promise<Rows<V> | undefined> {
     const old = new Map<string, V | null>();
     for (const [index, found] of (await this.fetch(rows, { words: ["PEEK"] })).entries()) {
@@ -317,8 +319,8 @@ export class Reading<V> extends Fetching<V> {
     return old;
   }
 
-  /** Loads rows without leases, and fills nothing. At most one load runs for each row. Callers that arrive during it share the next
-   * one, which begins when the first has ended, and the error of any load that they wait for. */
+  /** Loads rows without leases, and fills nothing. At most one load of a row runs at a time. Callers that arrive during it
+   * share the next one, which begins when the first has ended. They also share the error of any load that they wait for. */
   async #loadDirectly(rows: readonly Row[], call: ReadCall<V>): Promise<Rows<V>> {
     const found: Rows<Buffer> = new Map();
     const left = new Map(rows.map((row) => [this.#direct.begin(row.id, call.begun), row]));
@@ -354,7 +356,7 @@ export class Reading<V> extends Fetching<V> {
           if (woken === undefined) free.set(flight, row);
           else waits.push(waitFor(flight, woken));
         }
-        // They end with their load, also if this call throws before that.
+        // They end with their load, even if this call throws first.
         for (const flight of free.keys()) left.delete(flight);
         if (free.size > 0) waits.push(loadFree(free));
         await Promise.all(waits);
@@ -365,13 +367,13 @@ export class Reading<V> extends Fetching<V> {
     return this.#decoded(found);
   }
 
-  /** Loads rows, and returns them as they would be cached. */
+  /** Loads rows, and returns them encoded for the cache. */
   async #loadUnguarded(rows: readonly Row[], call: ReadCall<V>): Promise<Rows<Buffer>> {
     this.events.count("unguarded", rows.length);
     return this.encode(await this.#run(call.load, rows, call.signal));
   }
 
-  /** Whether the caller is inside a load of this row: then it would wait for itself. */
+  /** Whether the caller is inside a load of this row, and would wait for itself. */
   #isInsideLoad(row: Row): boolean {
     for (let call = loadCalls.getStore(); call !== undefined; call = call.outer) {
       if (call.guard === this && !call.hasEnded && call.ids.has(row.id)) return true;
@@ -379,7 +381,7 @@ export class Reading<V> extends Fetching<V> {
     return false;
   }
 
-  /** Calls a function that loads rows. If the signal aborts, does not wait for it. */
+  /** Calls a function that loads rows. Stops waiting for it if the signal aborts. */
   async #run(load: LoadRows<V>, rows: readonly Row[], signal: Signal): Promise<Rows<V>> {
     const ids = new Set(rows.map((row) => row.id));
     const call: LoadCall = { guard: this, ids, outer: loadCalls.getStore(), hasEnded: false };
@@ -390,12 +392,12 @@ export class Reading<V> extends Fetching<V> {
       if (!signal?.aborted) this.events.count("load_failed", rows.length);
       throw error;
     } finally {
-      // Work that the load has started may continue.
+      // Tasks that the load has started may continue.
       call.hasEnded = true;
     }
   }
 
-  /** Returns loaded rows as callers get them: as everybody gets them who finds them in the cache. */
+  /** Decodes encoded rows, so that every caller gets the value that the cache would return. */
   #decoded(encoded: Rows<Buffer>): Rows<V> {
     return new Map([...encoded].map(([id, data]) => [id, data === null ? null : this.codec.decode(data)]));
   }

@@ -8,8 +8,8 @@ interface Emitter {
 }
 
 /** Follows the events of one client, which are the same in node-redis and ioredis. A command that finds no connection waits for
- * the attempt to make one. Once an attempt has failed, commands are refused until there is a connection: the client itself would
- * keep them for as long as the server is away. */
+ * the current attempt to connect. After a failed attempt, commands are refused until there is a connection: the client itself
+ * would queue them for as long as the server is unreachable. */
 export class Readiness {
   #isTrying = false;
   #isDown = false;
@@ -21,7 +21,7 @@ export class Readiness {
       this.#isTrying = true;
     });
     client.on("error", () => {
-      // The loss itself is an error, too.
+      // The lost connection itself also emits an error.
       if (this.#isTrying) this.#settle(true);
     });
     client.on("end", () => this.#settle(false));

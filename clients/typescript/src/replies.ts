@@ -1,5 +1,5 @@
 /** The replies of BF.INFO, BF.STATS and BF.PLAN as objects. In RESP2 they are flat arrays of names and values with numbers as
- * text, in RESP3 maps; the objects are the same. */
+ * text, and in RESP3 maps. The objects are the same for both. */
 
 import type { Reply } from "./connection.js";
 

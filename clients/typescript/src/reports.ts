@@ -1,5 +1,5 @@
-/** Reports of changed keys: `CLIENT TRACKING` with BCAST, on a connection of its own that redirects them to itself. In RESP2 they
- * are messages of a channel, which both libraries can subscribe to. */
+/** Reports of changed keys: `CLIENT TRACKING` with BCAST, on a separate connection that redirects the reports to itself. In
+ * RESP2 they are messages of a channel, to which both libraries can subscribe. */
 
 import type { ChangeReports, Connection } from "./connection.js";
 import type { Word } from "./words.js";
@@ -13,8 +13,9 @@ interface Emitter {
   on(event: string, listener: (...args: any[]) => void): unknown;
 }
 
-/** What closes the connections that report changes for a client: they end with its connection, because its next one may lead to
- * another server. Each client has one listener, because Node would warn of a leak from the eleventh on. */
+/** Functions that close the connections that report changes for a client. They end with the client's connection, because its
+ * next connection may reach another server. Each client has one listener, because Node would warn of a leak from the eleventh
+ * listener on. */
 const closings = new WeakMap<Emitter, Set<() => void>>();
 
 function closingsOf(main: Emitter): Set<() => void> {
@@ -33,7 +34,7 @@ function closingsOf(main: Emitter): Set<() => void> {
 }
 
 /** Begins reports of the keys with a prefix on `connection`, a duplicate of the client `main`. They end with either connection.
- * `losses` are the events of the duplicate that mean that its connection is lost. */
+ * `losses` are the events by which the duplicate reports a lost connection. */
 export async function beginReports(
   connection: Connection,
   prefix: Word,

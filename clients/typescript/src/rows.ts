@@ -1,9 +1,9 @@
-/** The names of a guard's keys, and the rows that callers ask for. */
+/** The names of a guard's keys, and the rows that callers request. */
 
 import { type Item, itemWord, type Key, keyBytes, keyText } from "./items.js";
 import type { Word } from "./words.js";
 
-/** Returns the bytes of a word as a string with one character for each byte, which can be compared and be the key of a map. */
+/** Returns the bytes of a word as a string with one character per byte, for comparisons and as the key of a map. */
 export function binary(word: Word): string {
   if (typeof word !== "string") return word.toString("latin1");
   return isAscii(word) ? word : Buffer.from(word).toString("latin1");
@@ -21,7 +21,7 @@ function joined(first: Word, second: Word): Word {
   return Buffer.concat([first, second].map((word) => (typeof word === "string" ? Buffer.from(word) : word)));
 }
 
-/** One row of the table. Ids that are written in the same bytes, such as 7 and "7", name one row. */
+/** One row of the table. Ids with the same bytes, such as 7 and "7", name one row. */
 export class Row {
   /** The bytes of the item, for comparisons. */
   readonly id: string;
@@ -35,8 +35,8 @@ export class Row {
   }
 }
 
-/** Returns a beginning of key names in the cluster slot of the filter. Its hash tag is what stands between the first `{` and the
- * next `}`, or else the whole name. */
+/** Returns a prefix of key names in the cluster slot of the filter. Its hash tag is the text between the first `{` and the next
+ * `}`, or else the whole name. */
 function inSlotOf(filter: Word): Word {
   const name = binary(filter);
   const opened = name.indexOf("{");
@@ -54,7 +54,7 @@ export function keyWord(key: Key): Word {
   return typeof key === "string" ? key : keyBytes(key);
 }
 
-/** Returns what precedes an id in the name of its cache key. */
+/** Returns the prefix of cache keys. */
 export function cachePrefix(filter: Word): Word {
   return joined(inSlotOf(filter), ":");
 }
@@ -64,8 +64,8 @@ export function fillingName(filter: Word): Word {
   return joined(inSlotOf(filter), "~filling");
 }
 
-/** Returns the keys of `bloomgate follow` beside a filter, its heartbeat and the hash of the writes in flight, named by the rule of
- * crates/follow/src/config.rs. */
+/** Returns the keys that `bloomgate follow` uses for a filter: its heartbeat, and the hash of the writes in flight.
+ * crates/follow/src/config.rs defines their names. */
 export function feedKeys(filter: Word): [heartbeat: Word, inFlight: Word] {
   const base = inSlotOf(filter);
   return [joined(base, ":feed"), joined(base, ":feed:open")];

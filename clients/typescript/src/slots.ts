@@ -17,7 +17,7 @@ function crc16(bytes: Uint8Array): number {
   return crc;
 }
 
-/** Returns the hash tag of a key, what stands between its first `{` and the next `}`, or else the whole key. */
+/** Returns the hash tag of a key: the text between its first `{` and the next `}`, or else the whole key. */
 export function hashTag(key: Buffer): Buffer {
   const opened = key.indexOf("{");
   const closed = opened < 0 ? -1 : key.indexOf("}", opened + 1);

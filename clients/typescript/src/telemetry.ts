@@ -23,7 +23,7 @@ export interface LoadAttributes {
   readonly "bloomgate.rows": number;
 }
 
-/** The events of a guard, with a count for each. The names are the same in every language, and usable in metrics. */
+/** The events of a guard, with a count for each. The names are the same in every language, and are suitable for metrics. */
 export interface Counts {
   /** Answers of BF.FETCH, one for each row. */
   absent: number;
@@ -46,15 +46,15 @@ export interface Counts {
   unguarded: number;
   /** Rows served by the near cache. */
   near_hit: number;
-  /** Answers and errors that other callers of the process got, and that waiting callers share. */
+  /** Answers and errors that waiting callers got from another caller of this process. */
   shared: number;
   /** Cached values that the codec could not decode. */
   undecodable: number;
-  /** Commands that the server did not answer, or refused. */
+  /** Commands that the server refused or did not answer. */
   errors: number;
 }
 
-/** Counts the events of one guard. Makes the attributes of each event once. */
+/** Counts the events of one guard. Creates the attributes of each event once. */
 export class Events {
   readonly counts: Counts = {
     ...{ absent: 0, hit: 0, stale: 0, load: 0, wait: 0, failed: 0, filled: 0, lease_lost: 0, load_failed: 0 },
@@ -80,7 +80,7 @@ export class Events {
     try {
       this.#telemetry.count(number, attributes);
     } catch {
-      // A metric fails no call.
+      // A failure to record a metric must not fail the call.
     }
   }
 

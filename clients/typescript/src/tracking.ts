@@ -1,4 +1,4 @@
-/** Drops values from a near cache as others change them. */
+/** Drops values from a near cache when other clients change them. */
 
 import type { ChangeReports, Connection } from "./connection.js";
 import { asError, Disconnected } from "./errors.js";
@@ -6,7 +6,7 @@ import type { NearCache } from "./near.js";
 import type { Warnings } from "./warnings.js";
 import type { Word } from "./words.js";
 
-/** The pause before a lost connection is made again. It doubles with each attempt that fails. */
+/** The pause before reconnecting. It doubles with each failed attempt. */
 const RETRY_MS = 1000;
 
 /** The longest of these pauses. */
@@ -16,7 +16,7 @@ const MOST_RETRY_MS = 30_000;
 const unused = new FinalizationRegistry<ChangeReports>((reports) => reports.close());
 
 /** Follows the changes of the keys with a prefix. The near cache stores and serves only while this is active: without a
- * connection, no changes are reported. Everything is dropped when the connection is lost, and again when it is made. */
+ * connection, no changes are reported. All values are dropped when the connection is lost, and again when it is restored. */
 export class Tracking {
   /** Whether the server reports changes. */
   isActive = false;
@@ -51,11 +51,11 @@ export class Tracking {
       } catch (thrown) {
         const error = asError(thrown);
         if (error instanceof Disconnected) {
-          // The client is closed. If it is opened again, the next fetch starts the tracking.
+          // The client is closed. If it is opened again, the next fetch restarts the tracking.
           this.#isFollowing = false;
           return;
         }
-        // Any error may pass: a server may become a primary, a permission may be granted.
+        // Any error may be temporary: a server may become a primary, a permission may be granted.
         this.#warnings.about("the near cache serves nothing until the server reports changes again", error);
       } finally {
         this.isActive = false;
@@ -72,14 +72,14 @@ export class Tracking {
     unused.unregister(reports);
   }
 
-  /** Has a function of its own, because a variable that outlives an `await` would keep the near cache. */
+  /** A separate function, because a variable that outlives an `await` would keep the near cache alive. */
   #begin(reports: ChangeReports): void {
     const near = this.#near.deref();
     if (near === undefined) {
       reports.close();
       return;
     }
-    // What was fetched before is not tracked.
+    // Values that were fetched before are not tracked.
     near.clear();
     this.isActive = true;
     unused.register(near, reports, reports);

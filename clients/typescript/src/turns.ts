@@ -1,6 +1,6 @@
 /** Sends the jobs of one turn of the event loop together. */
 
-/** The most batches in flight. Others wait in the process, where their time limit has not started. */
+/** The most batches in flight. Further jobs wait in the process, where their time limit has not started. */
 const MOST_BATCHES = 8;
 
 export class Turns<Job> {
@@ -10,7 +10,7 @@ export class Turns<Job> {
   #sent = 0;
   #isScheduled = false;
 
-  /** `send` sends a batch, and never rejects. `count` returns how many of the first jobs are the next batch. */
+  /** `send` sends a batch, and never rejects. `count` returns how many jobs from the front of the queue form the next batch. */
   constructor(send: (batch: readonly Job[]) => Promise<void>, count: (queue: readonly Job[]) => number) {
     this.#send = send;
     this.#count = count;

@@ -17,8 +17,8 @@ export class WaitingConnections {
   readonly #queue: (() => void)[] = [];
   #free: number;
 
-  /** `most` is how many connections wait inside the server at a time. Other callers wait in the process, or ask again. In a cluster
-   * they lead to the node of `key`. */
+  /** At most `most` connections wait inside the server at a time. Other callers wait in the process, or fetch again. In a
+   * cluster, the connections are to the node of `key`. */
   constructor(main: Link, key: Word, most: number) {
     this.#main = main;
     this.#key = key;
@@ -54,7 +54,7 @@ export class WaitingConnections {
       return calls.map(() => trouble);
     }
     const finished = (outcomes: Outcome<unknown>[]) => {
-      // A server that refuses a command may not be the right one any longer.
+      // A server that refuses a command may no longer own the key.
       const isSound = !outcomes.some((one) => one instanceof Error);
       this.#giveBack(link, isSound);
     };

@@ -7,11 +7,11 @@ export class Warnings {
   readonly #last = new Map<string, number>();
 
   constructor(warn: ((message: string) => void) | undefined) {
-    // biome-ignore lint/suspicious/noConsole: this is where warnings go unless the caller takes them.
+    // biome-ignore lint/suspicious/noConsole: this is where warnings go unless the caller handles them.
     this.#warn = warn ?? ((message) => console.warn(`bloomgate: ${message}`));
   }
 
-  /** Warns of each kind of trouble at most once a minute. */
+  /** Warns of each kind of problem at most once a minute. */
   about(what: string, error?: Error): void {
     const now = performance.now();
     const last = this.#last.get(what);
@@ -20,7 +20,7 @@ export class Warnings {
     try {
       this.#warn(error === undefined ? what : `${what}: ${error.name}: ${error.message}`);
     } catch {
-      // A warning fails no call.
+      // A failure to warn must not fail the call.
     }
   }
 }

@@ -6,7 +6,7 @@ export type Word = string | Buffer;
 export interface CreationOptions {
   /** The factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow. */
   expansion?: number | undefined;
-  /** A full filter refuses items instead of growing. */
+  /** Makes a full filter refuse items instead of growing. */
   nonscaling?: boolean | undefined;
   /** 0 to 2^32 - 1; with `hash: "siphash"` 32 hexadecimal digits. Filters with the same seed can be merged. */
   seed?: number | string | undefined;
@@ -15,7 +15,7 @@ export interface CreationOptions {
   hash?: "murmur3" | "siphash" | undefined;
   /** Seconds after which an item is forgotten, 1 to 10^10. */
   window?: number | undefined;
-  /** At least the last `capacity` new items are found. */
+  /** Keeps at least the last `capacity` new items. */
   rolling?: boolean | undefined;
   /** The most buckets of a filter that forgets, 3 to 64. */
   buckets?: number | undefined;
@@ -29,12 +29,12 @@ export interface CreationOptions {
   px?: number | undefined;
 }
 
-/** How a batch is inserted, and a missing filter created (BF.INSERT). */
+/** How a batch is inserted, and how a missing filter is created (BF.INSERT). */
 export interface InsertOptions extends CreationOptions {
   capacity?: number | undefined;
   /** The false positive rate. */
   rate?: number | undefined;
-  /** A missing filter is an error. */
+  /** Fails if the filter is missing. */
   nocreate?: boolean | undefined;
   /** This, or `seed32`, selects valkey-bloom's layout. */
   tightening?: number | undefined;
@@ -45,7 +45,7 @@ export interface InsertOptions extends CreationOptions {
   sync?: boolean | undefined;
 }
 
-/** Returns the options that are given: undefined stands for the default. */
+/** Returns the options without those that are undefined, which have their defaults. */
 export function defined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
 }

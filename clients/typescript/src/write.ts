@@ -26,13 +26,14 @@ export class Writing {
     this.#durability.checkConnection(guard.link.connection);
   }
 
-  /** Throws the first error. */
+  /** Announces changes before their commit. Throws the first error. */
   async announce(rows: readonly Row[]): Promise<void> {
     const trouble = (await this.#changed(rows)).find((outcome) => outcome !== undefined);
     if (trouble !== undefined) throw trouble;
   }
 
-  /** Is repeated until the server has answered for every row, for up to `patience` seconds. */
+  /** Confirms changes after their commit. Repeated until the server has answered for every row, for up to `patience`
+   * seconds. */
   async confirm(rows: readonly Row[]): Promise<void> {
     const deadline = performance.now() + this.#guard.options.patience * 1000;
     for (let left = rows; ; await pause(REPEAT_MS, undefined)) {
@@ -82,7 +83,7 @@ export class Writing {
     }
   }
 
-  /** Deletes rows' ids from the filter: throws the first error. */
+  /** Deletes the ids of rows from the filter. Throws the first error. */
   async forget(rows: readonly Row[]): Promise<void> {
     const { filter, link, options } = this.#guard;
     for (let start = 0; start < rows.length && !options.feed; start += COMMAND_ITEMS) {

@@ -20,8 +20,8 @@ import { cachePrefix, fillingName } from "../src/rows.js";
 import { type Library, openClient, openCluster } from "./clients.js";
 import { Cleanup, PATIENCE_MS } from "./server.js";
 
-/** The needs of cases that this client has. It has one connection for all commands that do not wait, so no `pool`; all that a function
- * throws is shared alike, so no `fatal`. */
+/** The abilities of this client that cases may need. It has one connection for all commands that do not wait, so no `pool`;
+ * every value that a function throws is shared in the same way, so no `fatal`. */
 const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "resp2", "resp3"];
 
 // biome-ignore lint/suspicious/noExplicitAny: the messages come from the cases, some of which are wrong on purpose.
@@ -52,7 +52,7 @@ function say(message: object): void {
 
 const camel = (name: string) => name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
 
-/** Returns options by the names of this package. */
+/** Returns options under the names of this package. */
 const named = (options: object) => Object.fromEntries(Object.entries(options).map(([name, value]) => [camel(name), value]));
 
 function item(of: Any): Any {
@@ -66,10 +66,10 @@ function item(of: Any): Any {
   throw new Unknown(`unknown item ${JSON.stringify(of)}`);
 }
 
-/** Returns items. A text is one item where a batch is expected, which the client refuses. */
+/** Returns items. A text in place of a batch is passed on, and the client refuses it. */
 const items = (of: Any): Any => (Array.isArray(of) ? of.map(item) : of);
 
-/** Returns a result as JSON would write it. */
+/** Converts a result to JSON values. */
 function plain(found: Any): Any {
   if (found === undefined || found === null) return null;
   if (Buffer.isBuffer(found)) {
@@ -82,7 +82,7 @@ function plain(found: Any): Any {
   return Object.fromEntries(Object.entries(found).map(([name, value]) => [name, plain(value)]));
 }
 
-/** What one process of a case has: a client, and the objects of the case, which are made when they are used first. */
+/** The state of one process of a case: a client, and the objects of the case, which are created on first use. */
 class Process {
   readonly #case: Any;
   readonly #client: Client;
@@ -199,14 +199,14 @@ function callOf(of: Any, method: string, given: Any): Any {
   return "items" in given ? of[method](items(given.items)) : of[method]();
 }
 
-/** Reports that the client calls an actor's function, which returns or throws as the runner says later. */
+/** Reports that the client calls an actor's function. It returns or throws when the runner says so later. */
 function called({ id }: Call, ids?: Any[]): Promise<Any> {
   last += 1;
   say({ called: id, function: last, ids });
   return new Promise((resolve, reject) => functions.set(last, { resolve, reject }));
 }
 
-/** Returns the names that the cases have for an error. */
+/** Returns the names of an error in the cases. */
 function namesOf(error: Any): string[] {
   if (error instanceof Unknown) return ["unknown"];
   if (error instanceof LoadError) return ["load"];
@@ -233,7 +233,7 @@ async function run(of: Process, call: Call): Promise<void> {
   calls.delete(call.id);
 }
 
-/** Does what a message says. */
+/** Executes a message. */
 async function take(message: Any): Promise<void> {
   if ("open" in message) processes.set(message.open, await Process.open(message, process.argv[2] as Library));
   else if ("close" in message) await processes.get(message.close)?.cleanup.run();

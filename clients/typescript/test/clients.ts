@@ -1,4 +1,4 @@
-/** The clients that the tests run on: those of node-redis and ioredis, in each protocol. */
+/** The clients for the tests: node-redis and ioredis, in each protocol. */
 
 import { Cluster } from "ioredis";
 import { createCluster } from "redis";
@@ -13,7 +13,7 @@ export type Library = "redis" | "ioredis";
 
 export const LIBRARIES: readonly Library[] = ["redis", "ioredis"];
 
-/** Returns a connected client, which is closed at the test's end. `user` is empty or `NAME:PASSWORD@`. */
+/** Returns a connected client, which is closed at the end of the test. `user` is empty or `NAME:PASSWORD@`. */
 export async function openClient(
   context: Context,
   library: Library,
@@ -32,7 +32,7 @@ export async function openClient(
   return client;
 }
 
-/** Returns a connected client of a cluster, which is closed at the test's end. */
+/** Returns a connected client of a cluster, which is closed at the end of the test. */
 export async function openCluster(context: Context, library: Library, ports: readonly number[]): Promise<Client> {
   if (library === "redis") {
     const cluster = createCluster({ rootNodes: ports.map((port) => ({ socket: { host: "127.0.0.1", port } })) });

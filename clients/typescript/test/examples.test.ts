@@ -45,11 +45,11 @@ test("web-service", async (context) => {
   assert.equal((await fetch(`${users}/17`, { method: "DELETE" })).status, 204);
   assert.equal(await get(17), 404);
   assert.deepEqual((await table.query("SELECT name FROM users WHERE id IN (17, 5000)")).rows, [{ name: "Grace" }]);
-  // A row that cannot be written is not changed, and the change ends.
+  // A failed write changes nothing, and the change ends.
   assert.equal((await fetch(`${users}/5000`, { method: "PUT", body: JSON.stringify({}) })).status, 500);
   assert.equal(await get(5000), "Grace");
 
-  // Without the server, rows are read, and none is written.
+  // Without the server, rows can be read but not written.
   await server.kill();
   assert.deepEqual([await get(1), await get(5000)], ["user 1", "Grace"]);
   assert.equal((await fetch(`${users}/1`, { method: "PUT", body: JSON.stringify({ name: "never" }) })).status, 500);

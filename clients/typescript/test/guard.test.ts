@@ -1,5 +1,5 @@
-/** What the specification's cases do not show of the guard: turns of the event loop, aborted calls, slow databases, and
- * servers that die. */
+/** The parts of the guard that the specification's cases do not cover: turns of the event loop, aborted calls, slow databases,
+ * and servers that die. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -26,7 +26,7 @@ import { connectIoredis, connectRedis, LIBRARIES, openClient, openCluster } from
 import { ScriptedServer } from "./scripted.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startCluster, startServer } from "./server.js";
 
-/** Longer than any test waits: a lease that is not given up is noticed. */
+/** Longer than any test waits, so that a lease that is not given up makes a test fail. */
 const LEASE_MS = 3_600_000;
 
 /** A promise that a test settles. */
@@ -127,7 +127,7 @@ describe("without a server", () => {
     for (let turn = 0; turn < 100; turn++) {
       for (let each = 0; each < 10; each++) others.push(guard.get(1, load));
       others.push(guard.getMany([1], async () => new Map([[1, await load()]])).then((rows) => rows.get(1) ?? null));
-      // A timer of 0 ms may end before the turn does, and then the guard has not sent this turn's calls.
+      // A timer of 0 ms may fire before the turn ends, and the guard has then not sent this turn's calls.
       await new Promise(setImmediate);
     }
     assert.equal(loads.length, 1);
@@ -456,7 +456,7 @@ for (const library of LIBRARIES) {
       const { filled, errors } = guard.counts;
       assert.deepEqual({ filled, errors }, { filled: 10_000, errors: 0 });
 
-      // Large values are fetched one by one, as soon as their size is known.
+      // Large values are fetched one by one once their size is known.
       const large = Buffer.alloc(4 << 20);
       const some = ids.slice(0, 40);
       await server.probe.del(some.map((id) => `{rows}:${id}`));
@@ -696,7 +696,7 @@ for (const library of LIBRARIES) {
         await replica.probe.sendCommand(["REPLICAOF", "NO", "ONE"]);
         await primary.probe.sendCommand(["REPLICAOF", "127.0.0.1", String(replica.port)]);
       });
-      // The change of its role may void the first token of the new primary.
+      // The change of role may void the first token of the new primary.
       await eventually("the row to be cached", async () => {
         assert.deepEqual(await guard.get(1, () => row), row);
         return (await replica.probe.get("{rows}:1")) === "row";
@@ -796,7 +796,7 @@ describe("a cluster", () => {
         const lists = await Promise.all(servers.map(({ probe }) => probe.sendCommand(["CLIENT", "LIST", "TYPE", "NORMAL"])));
         return lists.join("").split("\n").filter(Boolean).length;
       };
-      // The client of node-redis is connected to all nodes, that of ioredis from the first command to a node on.
+      // The client of node-redis is connected to all nodes, the client of ioredis to a node from the first command for it.
       const get = (waitMs: number, timeoutMs: number) =>
         new Guard(client, filter, { prefix: `{${library}}:`, waitMs, timeoutMs, attempts: 1, warn: () => {} }).get(
           1,

@@ -1,4 +1,4 @@
-/** The near cache: what it keeps, and every way in which a value is dropped. */
+/** The near cache: the values that it keeps, and every way in which a value is dropped. */
 
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
@@ -15,7 +15,7 @@ const HOUR = 3600;
 
 const fails = () => assert.fail("the database is not asked");
 
-/** Returns the connection of a client with other methods in place of some. */
+/** Returns the connection of a client with some methods replaced. */
 function altered(client: Client, methods: Partial<Connection>): Connection {
   const connection = connectionOf(client);
   return {
@@ -27,12 +27,12 @@ function altered(client: Client, methods: Partial<Connection>): Connection {
   };
 }
 
-/** A client that reports no change, though its connection for reports seems to be up. */
+/** A client that reports no change, although its connection for reports seems to be open. */
 function untracked(client: Client): Connection {
   return altered(client, { reportChanges: async () => ({ ended: new Promise(() => {}), close: () => {} }) });
 }
 
-/** Waits until the first connection for reports is up: the first fetch asks for it. */
+/** Waits until the first connection for reports is open, which the first fetch requests. */
 async function started(guard: Guard<unknown>): Promise<void> {
   await guard.get(100, fails);
 }
@@ -41,12 +41,12 @@ async function fill(server: Server): Promise<void> {
   for (let id = 0; id < 10; id++) await server.probe.set(`{rows}:${id}`, "one");
 }
 
-/** How many connections report changes. */
+/** Returns how many connections report changes. */
 async function reporting({ probe }: Server): Promise<number> {
   return ((await probe.sendCommand(["CLIENT", "LIST"])) as unknown as string).match(/ redir=\d/g)?.length ?? 0;
 }
 
-/** Waits until the near cache serves, and has dropped what it served. */
+/** Waits until the near cache serves values, and has dropped them again. */
 async function tracked(server: Server, guard: Guard<unknown>, near: NearCache): Promise<void> {
   const before = guard.counts.near_hit;
   await eventually("the tracking", async () => {
@@ -387,7 +387,7 @@ for (const library of LIBRARIES) {
       let old = 0;
       let near = 0;
       for (let round = 0; round < 600; round++) {
-        // Up; killed; up again, because the server is asked once a second; killed while tracking is refused.
+        // The phases: open; killed; open again, because the client retries once a second; killed while tracking is refused.
         const phase = Math.floor(round / 50) % 4;
         if (round % 50 === 0 && phase % 2 === 0) {
           await server.probe.sendCommand([...user, "+client|tracking"]);
@@ -406,7 +406,7 @@ for (const library of LIBRARIES) {
         const these = reports;
         const changed = round % 10;
         await writer.changed(changed, () => table.set(changed, String(round)));
-        // What is reported before this key was reported before it.
+        // Changes before this key's are reported before it.
         await server.probe.set(`{rows}:after-${round}`, "");
         await eventually("the report", () => !these.isUp || these.seen.has(`{rows}:after-${round}`));
         for (const id of [changed, (changed + 3) % 10, changed]) {
@@ -428,7 +428,7 @@ for (const library of LIBRARIES) {
     });
 
     test("the connection is closed once the guard is not in use", async () => {
-      // Another function, so that no variable of this one keeps the guard.
+      // A separate function, so that no variable of this one keeps the guard alive.
       await (async () => {
         const near = new NearCache(100, HOUR);
         await tracked(server, guarded(near), near);

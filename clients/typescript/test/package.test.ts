@@ -1,4 +1,4 @@
-/** The package as it is published and installed: its files, its types, and the examples of the README. */
+/** The published and installed package: its files, its types, and the examples of the README. */
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -29,7 +29,7 @@ describe("the packed file", () => {
       .split("\n")
       .map((file) => file.replace(/^package\//, ""));
     writeFileSync(join(folder, "package.json"), '{ "private": true, "type": "module" }\n');
-    // The libraries are optional: without them nothing has to be fetched.
+    // The libraries are optional; without them nothing is fetched.
     const words = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", packed];
     await run("npm", words, { cwd: folder });
   });
@@ -150,13 +150,13 @@ describe("the packed file", () => {
       script = script.replace('"bloomgate/redis"', '"bloomgate/ioredis"').replace("destroy()", "disconnect()");
     writeFileSync(join(folder, `${library}.js`), script);
     for (let time = 0; time < 2; time++) {
-      // It ends by itself: no connection keeps the process alive.
+      // The process exits by itself: no connection keeps it alive.
       const { stderr } = await run(process.execPath, [`${library}.js`], { cwd: folder });
       assert.equal(stderr, "");
     }
   }
 
-  /** Makes packages that the tests have installed available beside the packed one. */
+  /** Makes packages that are installed for the tests available to the packed one. */
   function linkPackages(...names: string[]): void {
     for (const name of names) {
       const link = join(folder, "node_modules", name);

@@ -1,4 +1,4 @@
-/** PostgreSQL for a test, in a folder of its own, with a Unix socket only. Its programs are on the PATH. */
+/** PostgreSQL for a test, in a separate folder, with only a Unix socket. Its programs must be on the PATH. */
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";

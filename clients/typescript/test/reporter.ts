@@ -1,5 +1,5 @@
-/** A reporter for node:test: one line for each group of tests, every failure in full, and the totals at the end. A line for each test
- * would hide the failures. */
+/** A reporter for node:test: one line for each group of tests, every failure in full, and the totals at the end. One line per
+ * test would hide the failures. */
 
 import { basename } from "node:path";
 import type { EventData } from "node:test";
@@ -32,14 +32,14 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   }
 }
 
-/** Returns the line of a group, or of a test without one. */
+/** Returns the line of a group, or of a test without a group. */
 function summary({ name, file, details }: Outcome, counts: Record<string, number>): string {
   const results = Object.entries(counts).map(([word, count]) => `${count} ${word}`);
   const seconds = (details.duration_ms / 1000).toFixed(1);
   return `${basename(file ?? "", ".test.js")}: ${name}: ${results.join(", ")} (${seconds} s)\n`;
 }
 
-/** Returns the error of a test and where the test is, or nothing for a group whose tests have reported their errors. */
+/** Returns the error and the location of a test, or undefined for a group whose tests have reported their errors. */
 function failure(names: readonly string[], { file, line, details }: EventData.TestFail): string {
   const { error } = details;
   if ("failureType" in error && error.failureType === "subtestsFailed") return "";

@@ -1,4 +1,4 @@
-/** A server whose replies a test writes. It answers the commands of client libraries by itself. */
+/** A server whose replies a test provides. It answers the client libraries' own commands by itself. */
 
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Socket } from "node:net";
@@ -12,7 +12,7 @@ const AUTOMATIC: { [command: string]: string } = {
   PING: "+PONG\r\n",
 };
 
-/** Answers a command that has arrived, with the bytes of a reply. */
+/** Answers a received command with the bytes of a reply. */
 export type Answer = (reply: string) => void;
 
 export class ScriptedServer {
@@ -39,7 +39,7 @@ export class ScriptedServer {
         else socket.write(reply);
       }
     });
-    /** Takes a command off the bytes that were received, if one is complete. */
+    /** Removes a command from the received bytes, if one is complete. */
     const take = () => {
       const [head = "", ...lines] = received.split("\r\n");
       const ends = 2 * Number(head.slice(1));
@@ -49,7 +49,7 @@ export class ScriptedServer {
     };
   }
 
-  /** Takes the next command of all connections. */
+  /** Returns the next command of all connections. */
   next(): Promise<Answer> {
     return eventually("a command", () => this.#arrived.shift());
   }

@@ -1,5 +1,5 @@
-/** Servers for the tests: each is started in a fresh directory on a free port, and stopped at the test's end. `BLOOMGATE_SERVER`
- * names the server's program, `BLOOMGATE_MODULE` the module; scripts/test --only typescript sets both. */
+/** Servers for the tests: each is started in a fresh directory on a free port, and stopped at the end of the test.
+ * `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_MODULE` the module; scripts/test --only typescript sets both. */
 
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -22,7 +22,7 @@ export interface Context {
   after(fn: () => unknown): void;
 }
 
-/** Ends what the tests of a suite share. */
+/** Ends the resources that the tests of a suite share. */
 export class Cleanup implements Context {
   readonly #ends: (() => unknown)[] = [];
 
@@ -30,7 +30,7 @@ export class Cleanup implements Context {
     this.#ends.push(end);
   }
 
-  /** Ends everything, what was begun last first. */
+  /** Ends everything in reverse order. */
   async run(): Promise<void> {
     for (const end of this.#ends.reverse()) await end();
   }
@@ -54,7 +54,7 @@ export async function eventually<T>(what: string, condition: () => Promise<T> | 
   }
 }
 
-/** Returns a port that was free a moment ago. It and the port of the cluster bus, 10000 above, are below the range of outgoing
+/** Returns a port that was free a moment ago. It and the port of the cluster bus, 10000 higher, are below the range of outgoing
  * connections. */
 export async function freePort(): Promise<number> {
   for (;;) {
@@ -73,7 +73,7 @@ export async function freePort(): Promise<number> {
 
 const running = new Set<ChildProcess>();
 
-// Servers end with the tests even if those throw outside of a test.
+// Servers end with the process even if an exception is thrown outside a test.
 process.once("exit", () => {
   for (const server of running) server.kill("SIGKILL");
 });
@@ -127,7 +127,7 @@ export class Server {
     launched.once("exit", () => running.delete(launched));
   }
 
-  /** Waits until our server answers, and not another one on the port; returns false if it exited. */
+  /** Waits until this server, and not another one on the port, answers; returns false if it exited. */
   async #answers(): Promise<boolean> {
     const probe: Probe = createClient({ url: this.url, socket: { reconnectStrategy: 5 } });
     probe.on("error", () => {});
@@ -191,7 +191,7 @@ const SLOTS = [
 
 /** Starts a cluster of three nodes with a third of the slots each. */
 export async function startCluster(context: Context): Promise<Server[]> {
-  // The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
+  // The timeout is long, so that on a busy machine a slow node is not considered dead.
   const lines = ["cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes"];
   const servers = await Promise.all(SLOTS.map(() => startServer(context, ...lines)));
   const port = String(servers[0]?.port);

@@ -8,10 +8,10 @@ import { openTelemetry } from "../src/opentelemetry.js";
 import { openClient } from "./clients.js";
 import { startServer } from "./server.js";
 
-/** What a provider has recorded: the counter's numbers by event, and the spans in the order of their ends. */
+/** The records of a provider: the counter's values by event, and the spans in the order of their ends. */
 const recorded = { events: new Map<string, number>(), spans: [] as unknown[][] };
 
-/** Providers with the methods of OpenTelemetry's that the package uses. */
+/** Providers with the methods of OpenTelemetry that the package uses. */
 metrics.setGlobalMeterProvider({
   getMeter: () => ({
     createCounter: (name: string) => ({
