@@ -5,8 +5,8 @@
 namespace Bloomgate;
 
 /**
- * Converts rows to bytes and back. If `decode` throws, the guard loads the row and replaces the cached value. Every caller gets what
- * `decode` returns, the one that loaded the row included.
+ * Converts rows to bytes and back. If `decode` throws, the guard loads the row and replaces the cached value. Every caller gets the
+ * result of `decode`, including the caller that loaded the row.
  */
 interface Codec {
     public function encode(mixed $row): string;
@@ -30,7 +30,7 @@ final class Json implements Codec {
     public function decode(string $data): mixed { return json_decode($data, true, 512, JSON_THROW_ON_ERROR); }
 }
 
-/** The codec of `serialize`, which keeps the types of PHP. Use it only if no one else can write to the server. */
+/** The codec of `serialize`, which keeps the types of PHP. Use it only with a server to which only trusted programs can write. */
 final class Serialized implements Codec {
     public function encode(mixed $row): string { return serialize($row); }
 
@@ -40,7 +40,7 @@ final class Serialized implements Codec {
     }
 }
 
-/** The codec of rows that are strings: they are cached as they are. */
+/** The codec of rows that are strings, which are cached unchanged. */
 final class Bytes implements Codec {
     public function encode(mixed $row): string {
         return is_string($row) ? $row : throw new Refused('the row is ' . get_debug_type($row) . ', not a string: pass a codec');

@@ -6,13 +6,13 @@ use Predis\Command\RawCommand;
 use Predis\Response\ErrorInterface;
 
 /**
- * A connection of phpredis or Predis that sends each command once, and that is closed as soon as a reply may arrive too late.
+ * A connection of phpredis or Predis that sends each command only once, and is closed if a reply may arrive late.
  *
- * phpredis keeps a connection open after a timeout, and would take the late reply for that of the next command. It knows only the
- * last error of a pipeline: if one of several commands fails, each of its replies that may be an error counts as that error.
+ * phpredis keeps a connection open after a timeout, and would return the late reply for the next command. It stores only the last
+ * error of a pipeline: if one of several commands fails, every reply that may be an error counts as that error.
  */
 final class Connection {
-    /** Replies of a server that is no primary in service. A new connection to the same address may reach another one. */
+    /** Replies of a server that is not an active primary. A new connection to the same address may reach another server. */
     private const NO_PRIMARY = ['READONLY', 'MASTERDOWN', 'LOADING', 'CLUSTERDOWN'];
 
     private \Redis|\Predis\ClientInterface|null $client = null;
@@ -27,7 +27,8 @@ final class Connection {
     }
 
     /**
-     * Sends commands together, and returns their replies in order, with a ServerError in place of an error. Throws ConnectionLost.
+     * Sends commands together, and returns their replies in order; an error reply is returned as a ServerError. Throws
+     * ConnectionLost.
      *
      * @param list<list<string|int>> $commands
      * @param float $wait how many seconds more than others these may take
@@ -44,7 +45,7 @@ final class Connection {
                 ? self::askPhpredis($this->client, $commands, $this->timeout + $wait)
                 : self::askPredis($this->client, $commands, $this->timeout + $wait);
         } catch (\Throwable $error) {
-            // Whatever it was, also the exception of a signal handler: a reply may be unread.
+            // After any exception, even from a signal handler, a reply may be unread.
             $this->close();
             $isLost = $error instanceof \RedisException || $error instanceof \Predis\PredisException || $error instanceof \ErrorException;
             $took = Fetching::now() - $begun;
@@ -63,7 +64,7 @@ final class Connection {
     }
 
     /**
-     * Sends one command, and throws its error.
+     * Sends one command. Returns its reply, or throws its error.
      *
      * @param list<string|int> $words
      */
@@ -76,7 +77,7 @@ final class Connection {
         try {
             $this->client instanceof \Redis ? $this->client->close() : $this->client?->disconnect();
         } catch (\RedisException | \Predis\PredisException) {
-            // It is closed already.
+            // The connection is already closed.
         }
         $this->client = null;
     }
@@ -95,7 +96,7 @@ final class Connection {
                 $replies = $redis->exec();
             }
         } catch (\RedisException $error) {
-            // Some errors of the server are thrown, after all replies have been read.
+            // phpredis throws some errors of the server, after reading all replies.
             if ($error->getMessage() !== $redis->getLastError()) throw $error;
         }
         if (!is_array($replies)) throw new \RedisException('the connection was lost');

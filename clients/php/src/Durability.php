@@ -7,7 +7,7 @@ final class Durability {
     public function __construct(private readonly int $replicas, private readonly float $timeout, private readonly bool $aof) {}
 
     /**
-     * Sends writes, and waits until as many replicas, or the append-only files, have them.
+     * Sends writes, and waits until the required replicas and the append-only files have them.
      *
      * @param list<list<string|int>> $commands
      * @return array{list<mixed>, ?BloomgateException} the replies of the writes, and what is wrong with their durability

@@ -10,29 +10,32 @@ class BloomgateException extends \RuntimeException {
     public array $answers = [];
 }
 
-/** An argument, an option or a row that this package refuses, before it sends anything. */
+/** An argument, an option or a row that this package refuses. Nothing was sent. */
 class Refused extends \InvalidArgumentException {}
 
-/** The connection was lost, or could not be made. */
+/** The connection was lost, or could not be opened. */
 class ConnectionLost extends BloomgateException {}
 
-/** The server has not answered within the time limit. The connection is closed, so that a late reply is never read. */
+/** The server did not answer within the time limit. The connection is closed, so that a late reply is never read. */
 class TimedOut extends ConnectionLost {}
 
-/** A write has not reached as many replicas as it must, or not the append-only file, in time. */
+/** A write did not reach the required number of replicas, or the append-only file, in time. */
 class NotDurable extends BloomgateException {}
 
-/** A reply of a form that this package does not know. */
+/** A reply in an unknown form. */
 class UnexpectedReply extends BloomgateException {}
 
-/** A row has no cached value, and its last load failed: it is not loaded before the back-off ends. */
+/** A row has no cached value, and its last load failed: the row is not loaded again until the back-off ends. */
 class LoadFailed extends BloomgateException {
     public function __construct(public readonly string $id) {
         parent::__construct("the row \"$id\" has no cached value, and its last load has failed");
     }
 }
 
-/** A write was committed, but not confirmed in time: readers may get the old rows for up to one lease and one time to live. */
+/**
+ * A write was committed, but its confirmation was not acknowledged in time. Readers may get the old rows for up to a lease and a
+ * time to live.
+ */
 class Unconfirmed extends BloomgateException {
     /** @param list<string> $ids */
     public function __construct(public readonly array $ids, ?\Throwable $cause) {
@@ -40,11 +43,11 @@ class Unconfirmed extends BloomgateException {
     }
 }
 
-/** An error that the server has answered. */
+/** An error reply of the server. */
 class ServerError extends BloomgateException {
     private const GUARD = ['BF.FETCH', 'BF.MFETCH', 'BF.FILL', 'BF.CHANGED', 'BF.MCHANGED'];
 
-    /** Returns the error of a command by its text. */
+    /** Returns the error of a command with this text. */
     public static function of(string $text, string $command): self {
         $plain = preg_replace('/^ERR /', '', $text);
         return match (true) {
@@ -77,5 +80,5 @@ class FilterFull extends ServerError {}
 /** The filter is still being loaded. */
 class FilterLoading extends ServerError {}
 
-/** The server has not loaded the module, or an older version of it. */
+/** The server has not loaded the module, or has loaded an older version. */
 class ModuleMissing extends ServerError {}

@@ -6,23 +6,23 @@ namespace Bloomgate;
 final class Fetched {
     /**
      * @param string $word absent, hit, stale, load, wait or failed
-     * @param array{mixed}|null $row the row, if it is known: null if there is no value, or none that the codec can decode
-     * @param string|null $token that of the lease, after stale and load
+     * @param array{mixed}|null $row the row, if it is known: null if there is no value, or if the codec cannot decode it
+     * @param string|null $token the token of the lease, for stale and load
      */
     public function __construct(public readonly string $word, public readonly ?array $row = null, public readonly ?string $token = null) {}
 }
 
 /**
- * The commands of one guard: how it asks for rows, and what it does with the leases that it gets. Rows are arrays by the bytes of
- * their items. An error of the server, or of the connection, takes the place of an answer.
+ * The commands of one guard: fetches rows, and fills rows or ends their leases. Rows are arrays by the bytes of their items. An
+ * error of the server or of the connection is returned in place of an answer.
  *
  * @internal
  */
 final class Fetching {
-    /** How long no fetch is sent after a command took too long. */
+    /** How long no fetch is sent after a command timed out. */
     private const PAUSE_S = 2.0;
 
-    /** The time between two warnings of the same trouble. */
+    /** The time between two warnings of the same kind. */
     private const WARNINGS_S = 60.0;
 
     public readonly string $prefix;
@@ -35,10 +35,10 @@ final class Fetching {
 
     private float $pauseEnd = 0.0;
 
-    /** Whether the server answers, but refuses BF.FILL: then no answer ends the pause. */
+    /** Whether the server answers, but refuses BF.FILL. The pause is then not ended by an answer. */
     private bool $isRefused = false;
 
-    /** @var array<string, float> when each kind of trouble was last reported */
+    /** @var array<string, float> the time of the last warning of each kind */
     private array $warned = [];
 
     public function __construct(
@@ -63,7 +63,7 @@ final class Fetching {
         try {
             $this->options->warn ? ($this->options->warn)($text) : trigger_error($text, E_USER_WARNING);
         } catch (\Throwable) {
-            // A warning fails no call.
+            // A failure to warn must not fail the call.
             error_log($text);
         }
     }
@@ -74,8 +74,8 @@ final class Fetching {
     }
 
     /**
-     * Sends commands together; with `durably`, waits for the replicas or the disk. Returns the replies, and what is wrong with their
-     * durability. A command that takes too long begins a pause, and any answer ends it.
+     * Sends commands together; with `durably`, waits for the replicas or the disk. Returns the replies, and an error if they are not
+     * durable. A timed-out command begins a pause, and any answer ends it.
      *
      * @return array{list<mixed>, ?BloomgateException}
      */
@@ -115,7 +115,7 @@ final class Fetching {
         return $found;
     }
 
-    /** Whether the server is left alone. After a pause one caller fetches, while the pause goes on for the others. */
+    /** Whether to skip the fetch. After a pause, one caller probes the server; the rest stay paused. */
     private function holds(): bool {
         if ($this->pauseEnd === 0.0 || self::now() < $this->pauseEnd) return $this->pauseEnd !== 0.0;
         $this->isRefused = false;
@@ -155,12 +155,12 @@ final class Fetching {
         }
     }
 
-    /** Fetches rows, and takes no lease. */
+    /** Fetches rows without leases. */
     public function fetchWithoutLease(array $items): array { return $this->fetch($items, 'PEEK'); }
 
     /**
-     * Returns the rows that may be served though they are old, or null unless there is one for each item. Those that were fetched
-     * before a load do not qualify: a row that was changed during the load has lost its value.
+     * Fetches cached values that may be old. Returns null unless all items have a value. Values that were fetched before a load
+     * must not be used: a row may have changed during the load, which deletes its value.
      */
     public function peek(array $items): ?array {
         $rows = array_map(fn ($one) => $one instanceof Fetched ? $one->row : null, $this->fetchWithoutLease($items));
@@ -168,8 +168,8 @@ final class Fetching {
     }
 
     /**
-     * Caches rows, or that there are none. The server ends the lease of a fill that it refuses. After a lost connection the leases
-     * are given up; a server that has not answered in time is sent nothing more.
+     * Caches rows or their absence. If the server refuses a fill, it ends the lease. After a lost connection the leases are given
+     * up; after a time-out nothing more is sent.
      *
      * @param array<Fetched> $leases
      * @param array<string|null> $encoded
@@ -206,7 +206,7 @@ final class Fetching {
         }
     }
 
-    /** If the user may not fill, a pause begins: otherwise each caller would wait for the end of a lease. */
+    /** If the user has no permission to fill, a pause begins, because otherwise each caller would wait until a lease ends. */
     private function sendFills(array $leases, \Closure $rest): array {
         $commands = [];
         foreach ($leases as $item => $lease) {

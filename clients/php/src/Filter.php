@@ -13,8 +13,9 @@ final class Filter {
     ) {}
 
     /**
-     * Creates the filter for a false positive rate and a number of items. The options are those of BF.RESERVE in lower case: `hash:
-     * 'siphash', nonscaling: true`. Returns true; with `existOk`, false if the filter exists, which is left unchanged.
+     * Creates the filter for a false positive rate and a number of items. The options are the options of BF.RESERVE in lower case:
+     * `hash: 'siphash', nonscaling: true`. Returns true; with `existOk`, returns false if the filter exists and leaves it
+     * unchanged.
      */
     public function reserve(float $rate, int $capacity, bool $existOk = false, string|int|float|bool ...$options): bool {
         try {
@@ -28,7 +29,7 @@ final class Filter {
         return true;
     }
 
-    /** Adds an item. Returns true if it is certainly new, false if it was in or is a false positive. */
+    /** Adds an item. Returns true if it is certainly new, false if it was present or is a false positive. */
     public function add(string|int $item): bool { return $this->addMany([$item])[0]; }
 
     /**
@@ -59,7 +60,7 @@ final class Filter {
      */
     public function deleteMany(iterable $items): array { return $this->batch(['BF.MDEL', $this->key], $items); }
 
-    /** Returns how often the item is in a filter with `counting`, at most 15. */
+    /** Returns how often the item was added to a filter with `counting`, at most 15. */
     public function count(string|int $item): int { return $this->one('BF.COUNT', $item); }
 
     /** Returns the number of items; 0 if there is no filter. */
@@ -71,14 +72,14 @@ final class Filter {
     /** @return array<string, mixed> the filter's kind, fill and current error rate: the fields of `Replies::STATS` */
     public function stats(): array { return Replies::fields($this->one('BF.STATS'), Replies::STATS); }
 
-    /** Empties the filter, and keeps its options. */
+    /** Removes all items and keeps the options. */
     public function clear(): void { $this->one('BF.CLEAR'); }
 
     /** Deletes the key. Returns whether it existed. */
     public function drop(): bool { return (bool) $this->one('UNLINK'); }
 
     /**
-     * Returns the size of a filter with these options; with `items`, once it has that many.
+     * Returns the size of a filter with these options, when it is created or once it has `items` items.
      *
      * @return array<string, mixed> the fields of `Replies::PLAN`
      */
@@ -87,12 +88,12 @@ final class Filter {
     }
 
     /**
-     * Fills the filter of a guard under its filling name, and renames it to `key` once every id is in it. Returns how many ids were
-     * new. Writers that are active meanwhile have to announce to both names. With `replicas` or `aof`, each batch and the new name
-     * are confirmed within `replicasTimeout` seconds.
+     * Fills the filter of a guard under its filling name, and renames it to `key` once it contains every id. Returns how many ids
+     * were new. Writers must announce to both names meanwhile. With `replicas` or `aof`, each batch and the rename must be
+     * acknowledged within `replicasTimeout` seconds.
      *
-     * If this throws, the filter under its filling name may be left: delete it and begin again. While it exists, FilterExists is
-     * thrown, because another client may be filling it.
+     * After an exception the key with the filling name may exist: delete it and start again. While it exists, this throws
+     * FilterExists, because another client may be filling it.
      *
      * @param iterable<string|int> $ids
      */
@@ -130,7 +131,7 @@ final class Filter {
     }
 
     /**
-     * Sends one command per chunk, and throws the first error with the answers of all other commands. A command that failed midway
+     * Sends one command per chunk. Throws the first error, with the answers of all other commands. A command that failed midway
      * answers a shorter array, whose last element is the error.
      *
      * @return list<bool>

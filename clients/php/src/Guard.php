@@ -3,12 +3,12 @@
 namespace Bloomgate;
 
 /**
- * The guard in front of a database: rows by id, with a filter and a cache in front of them. The filter has the id of every row.
+ * The guard in front of a database: reads rows by id through a filter and a cache. The filter contains the id of every row.
  *
- * Errors of the server do not reach a reader: it asks the database, and fills nothing. A writer gets them.
+ * If the server fails, readers get no error: the row is read from the database and not cached. Writers get the errors.
  */
 final class Guard {
-    /** The time between two attempts of a caller. */
+    /** The pause before a caller repeats a fetch or a confirmation. */
     private const REPEAT_S = 0.1;
 
     /** @internal */
@@ -26,13 +26,13 @@ final class Guard {
         $this->fetching = new Fetching($connection, $filter, $this->options, $durability);
     }
 
-    /** @return array<string, int> what this guard has done, by event */
+    /** @return array<string, int> the number of each event of this guard */
     public function counts(): array { return $this->fetching->counts; }
 
     /**
-     * Returns a row, or null if there is none. `load` gets the id, and returns the row or null. It reads from the database that has
-     * every commit, in a transaction that begins when it is called. What it throws is thrown, after the lease was given up; but if
-     * `failSafe` is set and an old value is cached, that is returned.
+     * Returns a row, or null if it does not exist. `load` gets the id, and returns the row or null. It reads from the primary
+     * database, in a transaction that begins with the call. If it throws, the lease is given up and the exception is rethrown; but
+     * if `failSafe` is set and an old value is cached, the old value is returned.
      *
      * @param callable(string|int): mixed $load
      */
@@ -42,12 +42,12 @@ final class Guard {
     }
 
     /**
-     * Returns rows by id, null for those that do not exist. `loadMany` gets the ids that this caller has to load, and returns the
-     * rows by id. It is called once, and again for rows that other callers were loading and have not filled.
+     * Returns rows by id, with null for rows that do not exist. `loadMany` gets the ids that this caller has to load, and returns
+     * the rows by id. It is called once, and again with ids whose loads by other callers did not complete.
      *
      * @param iterable<string|int> $ids
      * @param callable(list<string|int>): iterable<mixed> $loadMany
-     * @return array<mixed> in the order of the ids; ids with the same bytes are one
+     * @return array<mixed> in the order of the ids; ids with the same bytes name one row
      */
     public function getMany(iterable $ids, callable $loadMany, ?float $ttl = null): array {
         [$asked, $ttl] = [[], Options::check('ttl', $ttl ?? $this->options->ttl)];
@@ -60,7 +60,7 @@ final class Guard {
             $rows += $found + ($leases ? $this->loadLeased($leases, $asked, $loadMany, $ttl) : []);
             $direct += $failed;
             if (!$left || Fetching::now() >= $deadline) break;
-            // By the time the first row is there, most of the others are, too.
+            // By the time the first row is loaded, most of the others are, too.
             $item = (string) array_key_first($left);
             $rows += $this->getOne($item, $asked, $loadMany, $ttl);
             unset($left[$item]);
@@ -71,8 +71,8 @@ final class Guard {
     }
 
     /**
-     * Returns a row inside a transaction that may see other rows than the database's commits: a cached row, or else what `load`
-     * returns, which is not cached. If the transaction has changed the row, call `load` yourself.
+     * Returns a row inside a transaction, whose view may differ from the committed rows. Returns a cached row, or else the result
+     * of `load`, which is not cached. If the transaction has changed the row, call `load` directly.
      *
      * @param callable(string|int): mixed $load
      */
@@ -81,21 +81,21 @@ final class Guard {
         return $row === null ? $load($id) : $row[0];
     }
 
-    /** @return array{mixed}|null the row, if it is cached; no lease is taken */
+    /** @return array{mixed}|null the row, if it is cached; requests no lease */
     public function cached(string|int $id): ?array {
         $found = current($this->fetching->fetchWithoutLease([(string) $id]));
         return $found instanceof Fetched && $found->word === 'hit' ? $found->row : null;
     }
 
-    /** A writer's first call, before the commit. If it throws, do not commit. With `feed` it does nothing. */
+    /** Announces changes before their commit. If it throws, do not commit. With `feed` it does nothing. */
     public function announce(string|int ...$ids): void {
         foreach ($this->sendChanges(array_map(strval(...), $ids)) as $error) throw $error;
     }
 
     /**
-     * A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers; then it throws
-     * Unconfirmed. If the outcome of the commit is unknown, find it out first: a commit that lands after this call leaves the old
-     * row cached. With `feed` it does nothing.
+     * Confirms changes after their commit. Repeats failed confirmations for up to `patience` seconds, then throws Unconfirmed. If
+     * the outcome of the commit is unknown, determine it before this call: a commit after this call leaves the old row cached. With
+     * `feed` it does nothing.
      */
     public function confirm(string|int ...$ids): void {
         $deadline = Fetching::now() + $this->options->patience;
@@ -107,9 +107,9 @@ final class Guard {
     }
 
     /**
-     * Announces a change of a row, runs `transaction`, and confirms the change, whatever happens in it. The transaction has to end
-     * inside, its outcome known. Returns what `transaction` returns. What it throws is in the chain of previous exceptions if the
-     * confirmation throws, too. With `feed` it only runs `transaction`.
+     * Announces a change of a row, runs `transaction`, and confirms the change, even if `transaction` throws. The database
+     * transaction must end inside it, with a known outcome. Returns the result of `transaction`. If the confirmation also throws,
+     * the exception of `transaction` is in the chain of previous exceptions. With `feed` it only runs `transaction`.
      */
     public function changed(string|int $id, callable $transaction): mixed {
         return $this->changedMany([$id], $transaction);
@@ -126,7 +126,10 @@ final class Guard {
         }
     }
 
-    /** Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. With `feed` it does nothing. */
+    /**
+     * Deletes ids from the filter after their rows were deleted inside `changed`. Deleted ids must never be used again. With
+     * `feed` it does nothing.
+     */
     public function forget(string|int ...$ids): void {
         foreach ($this->options->feed ? [] : array_chunk($ids, Items::PER_COMMAND) as $part) {
             $answers = $this->connection->one(['BF.MDEL', $this->fetching->filter, ...$part]);
@@ -146,9 +149,9 @@ final class Guard {
         } while ($cursor !== '0');
     }
 
-    /** @param array<string|int> $ids those of `item` and of other rows */
+    /** @param array<string|int> $ids the ids of `item` and of other rows */
     private function getOne(string $item, array $ids, callable $load, float $ttl): array {
-        // A load that asks for its own row would wait for itself.
+        // A call for a row inside the load of that row would wait for itself.
         $found = isset($this->loading[$item]) ? null : $this->find($item);
         return match (true) {
             $found === null => $this->loadDirectly([$item => $ids[$item]], $load),
@@ -158,8 +161,8 @@ final class Guard {
     }
 
     /**
-     * Fetches a row until its answer is a row or a lease, for as long as a caller waits. Returns null if the server fails, or if no
-     * caller brings the row in time. A value that the codec cannot decode is asked for again, to replace it.
+     * Fetches a row until the answer is a row or a lease, for as long as a caller waits. Returns null if the server fails, or if no
+     * caller loads the row in time. If the codec cannot decode a value, requests a lease to replace it.
      */
     private function find(string $item): ?Fetched {
         $deadline = Fetching::now() + $this->options->attempts * $this->options->wait;
@@ -191,17 +194,18 @@ final class Guard {
         }
     }
 
-    /** Gives up a lease to replace a value: another caller has replaced it meanwhile. */
+    /** Gives up a lease to replace a value, because another caller has already replaced it. */
     private function kept(string|int $item, Fetched $found): Fetched {
         $this->fetching->giveUp($found->token === null ? [] : [$item => $found]);
         return new Fetched('hit', $found->row);
     }
 
     /**
-     * Fetches rows, and those with undecodable values once more.
+     * Fetches rows, and fetches rows with undecodable values once more.
      *
-     * @return array{array<mixed>, array<Fetched>, array<string|int>, array<string|int>} rows, leases, and the ids for which the
-     *                                                                                   server fails and of rows that others load
+     * @return array{array<mixed>, array<Fetched>, array<string|int>, array<string|int>} the rows, the leases, the ids for which
+     *                                                                                   the server failed, and the ids that other
+     *                                                                                   callers load
      */
     private function fetchMany(array $ids): array {
         [$rows, $leases, $failed, $waiting] = [[], [], [], []];
@@ -250,7 +254,7 @@ final class Guard {
         return $this->decoded($this->load($ids, $load));
     }
 
-    /** Calls a function that loads rows, and returns them as they are cached. */
+    /** Calls a function that loads rows, and returns the rows encoded for the cache. */
     private function load(array $ids, callable $load): array {
         $before = $this->loading;
         $this->loading += $ids;
@@ -267,7 +271,7 @@ final class Guard {
         return array_combine(array_keys($ids), array_map($encode, array_keys($ids)));
     }
 
-    /** Returns loaded rows as callers get them that find them in the cache. */
+    /** Decodes encoded rows, so that every caller gets the value that the cache would return. */
     private function decoded(array $encoded): array {
         return array_map(fn ($data) => $data === null ? null : $this->options->codec->decode($data), $encoded);
     }
@@ -276,7 +280,7 @@ final class Guard {
      * Announces a change of each row, to the filters that are being filled first.
      *
      * @param list<string> $items
-     * @return array<int, BloomgateException> the errors, by the places of their items
+     * @return array<int, BloomgateException> the errors, by the positions of their items
      */
     private function sendChanges(array $items): array {
         $errors = [];

@@ -4,7 +4,7 @@ namespace Bloomgate;
 
 /** Converts items to bytes and to the names of keys, and splits batches into commands. */
 final class Items {
-    /** The most items of one command. More gain nothing, and delay other clients of the server. */
+    /** The most items of one command. Larger commands gain nothing, and delay other clients of the server. */
     public const PER_COMMAND = 500;
 
     /** The most bytes of one command's items, unless it has one item. */
@@ -39,7 +39,7 @@ final class Items {
     }
 
     /**
-     * Collects the commands of a batch that are sent together. Reads no further ahead than those.
+     * Collects the commands of a batch that are sent together. Reads no further ahead.
      *
      * @return \Generator<int, list<list<string>>>
      */
@@ -53,7 +53,7 @@ final class Items {
         if ($window) yield $window;
     }
 
-    /** Returns what precedes an id in the name of its cache key. */
+    /** Returns the prefix of cache keys. */
     public static function cachePrefix(string $filter): string { return self::inSlotOf($filter) . ':'; }
 
     /** Returns the name under which a filter is filled. */
@@ -69,7 +69,10 @@ final class Items {
         return ["$base:feed", "$base:feed:open"];
     }
 
-    /** Returns a beginning of key names in the cluster slot of the filter: its hash tag is between the first `{` and the next `}`. */
+    /**
+     * Returns a prefix of key names in the cluster slot of the filter. Its hash tag is the text between the first `{` and the next
+     * `}`.
+     */
     private static function inSlotOf(string $filter): string {
         if (preg_match('/^[^{]*\{[^}]+\}/', $filter)) return $filter;
         if (str_contains($filter, '}')) {

@@ -3,22 +3,25 @@
 namespace Bloomgate;
 
 /**
- * Looking up and storing as two calls, as the cache interfaces of PHP have it. A value that was not loaded under a lease is never
- * stored, because it may be older than a change. So a lookup that finds nothing asks for the lease of the row, without waiting, and
- * the store that follows fills under it. A store without a lease announces a change: it deletes the cached value.
+ * Lookups and stores as separate calls, for PHP's cache interfaces. A value that was not loaded under a lease is never stored,
+ * because it may be older than a change. So a lookup that finds nothing requests the lease of the row, without waiting, and the
+ * following store fills under this lease. A store without a lease announces a change, which deletes the cached value.
  *
  * @internal
  */
 final class LeasedCache {
-    /** How many lookups are remembered. */
+    /** The most lookups that are remembered. */
     private const MOST = 1000;
 
-    /** @var array<array{float, ?Fetched}> until when a store is the end of a load, and the lease, unless another caller loads */
+    /**
+     * @var array<array{float, ?Fetched}> by key: until when a store counts as the end of a load, and the lease, unless another
+     * caller loads the row
+     */
     private array $loads = [];
 
     public function __construct(public readonly Guard $guard) {}
 
-    /** Gives up the leases that no store has used. */
+    /** Gives up unused leases. */
     public function __destruct() {
         $leases = array_filter(array_map(fn ($load) => $load[0] > Fetching::now() ? $load[1] : null, $this->loads));
         $this->guard->fetching->giveUp($leases);
@@ -26,7 +29,7 @@ final class LeasedCache {
 
     /**
      * @param list<string> $keys
-     * @return array<array{mixed}> the values that are cached, by key
+     * @return array<array{mixed}> the cached values, by key
      */
     public function find(array $keys): array {
         $rows = [];

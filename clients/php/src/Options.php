@@ -20,13 +20,13 @@ final class Options {
         'replicasTimeout' => [0.001, 86_400],
     ];
 
-    /** How long a value stays in the cache after it was fresh, in milliseconds. */
+    /** How long a value stays cached after its time to live, in milliseconds. */
     public readonly int $failSafeMs;
 
     /**
      * @param list<string> $announceTo
-     * @param \Closure(string, int): void|null $observe is called with the name of each event and how often it has happened
-     * @param \Closure(string): void|null $warn is called with each warning, at most once a minute for each kind of trouble:
+     * @param \Closure(string, int): void|null $observe called with the name of each event and its number of occurrences
+     * @param \Closure(string): void|null $warn called with each warning, at most once a minute for each kind of problem:
      *                                          `$logger->warning(...)`. By default warnings go to `trigger_error`
      */
     public function __construct(
@@ -61,19 +61,22 @@ final class Options {
         $this->failSafeMs = (int) round($failSafe * 1000);
     }
 
-    /** Returns a number, or refuses one out of its range. */
+    /** Returns a number; throws if it is out of range. */
     public static function check(string $name, int|float $value): int|float {
         [$least, $most] = self::RANGES[$name];
         return $value >= $least && $value <= $most ? $value : throw new Refused("$name is from $least to $most, not $value");
     }
 
-    /** Returns a time to live in milliseconds, shortened by up to a tenth: rows that are filled together do not expire together. */
+    /**
+     * Returns a time to live in milliseconds, shortened by up to a tenth at random, so that rows filled together do not expire
+     * together.
+     */
     public static function shortened(float $seconds): int {
         return max(1, (int) round($seconds * (1000 - mt_rand(0, 100))));
     }
 
     /**
-     * Returns the options of a guard's fetches: those that differ from the server's defaults.
+     * Returns those options of a guard's fetches that differ from the server's defaults.
      *
      * @return list<string|int>
      */

@@ -3,8 +3,8 @@
 namespace Bloomgate;
 
 /**
- * Reads what BF.INFO, BF.STATS and BF.PLAN answer: flat lists of names and values, with some numbers as text. Unknown fields are
- * ignored, and missing ones are null.
+ * Parses the replies of BF.INFO, BF.STATS and BF.PLAN: flat lists of names and values, with some numbers as text. Unknown fields
+ * are ignored, and missing ones are null.
  */
 final class Replies {
     public const INFO = [

@@ -5,8 +5,8 @@ namespace Bloomgate;
 use Psr\SimpleCache\CacheInterface;
 
 /**
- * A guard as a cache of PSR-16. `set` stores what was loaded after `get` has found nothing, and otherwise deletes the cached value.
- * Give the guard the codec Serialized if values must keep their types.
+ * A guard as a cache of PSR-16. `set` stores a value that was loaded after a miss of `get`, and otherwise deletes the cached value.
+ * Use the codec Serialized if values must keep their types.
  */
 final class SimpleCache implements CacheInterface {
     private readonly LeasedCache $cache;
@@ -53,7 +53,7 @@ final class SimpleCache implements CacheInterface {
         return $this->guard->cached(self::checked([$key])[0]) !== null;
     }
 
-    /** @return list<string> the keys. PHP turns the text 17 into an int as soon as it is the key of an array. */
+    /** @return list<string> the keys. As an array key, PHP converts the string "17" to an int. */
     private static function checked(mixed $keys): array {
         $checked = [];
         foreach (is_iterable($keys) ? $keys : throw new InvalidKey('keys are iterable') as $key) {

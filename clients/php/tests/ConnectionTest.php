@@ -36,13 +36,13 @@ final class ConnectionTest extends ServerTestCase {
         $this->assertSame('next', $connection->one(['ECHO', 'next']));
     }
 
-    /** A lost command is never taken for one that was answered with nil. @dataProvider libraries */
+    /** A lost command is never reported as answered with nil. @dataProvider libraries */
     public function testKilledConnectionIsAnError(string $library): void {
         for ($round = 0; $round < 20; $round++) {
             $connection = $this->connection($library);
             self::$server->send('CLIENT', 'KILL', 'ID', $connection->one(['CLIENT', 'ID']));
             try {
-                // phpredis may notice before it sends, and connect again.
+                // phpredis may notice the loss before it sends, and reconnect.
                 $this->assertSame('sent', $connection->one(['ECHO', 'sent']));
             } catch (ConnectionLost) {
             }
@@ -67,7 +67,7 @@ final class ConnectionTest extends ServerTestCase {
         $this->assertSame('next', $connection->one(['ECHO', 'next']));
     }
 
-    /** phpredis returns false for a command that it could not write, as it does for nil. @dataProvider libraries */
+    /** phpredis returns false both for nil and for a command that it could not write. @dataProvider libraries */
     public function testCommandThatCouldNotBeWrittenIsAnError(string $library): void {
         self::$server->send('CONFIG', 'SET', 'client-query-buffer-limit', '1048576');
         try {

@@ -2,7 +2,7 @@
 
 namespace Bloomgate\Tests;
 
-/** A server of its own for a test class, on a free port and in a folder that is deleted at the end. */
+/** A separate server for a test class, on a free port and in a folder that is deleted at the end. */
 final class Server {
     public readonly int $port;
     private readonly string $folder;
@@ -35,7 +35,7 @@ final class Server {
         rmdir($this->folder);
     }
 
-    /** Sends a command on a connection of its own. */
+    /** Sends a command on a separate connection. */
     public function send(string|int ...$words): mixed {
         return Clients::connection('predis', $this->port, 10)->one($words);
     }

@@ -23,7 +23,7 @@ abstract class ServerTestCase extends TestCase {
         return Clients::connection($library, self::$server->port, $timeout);
     }
 
-    /** Returns a guard of the filter `users`, which has the ids 1 to 100. */
+    /** Returns a guard of the filter `users`, which contains the ids 1 to 100. */
     protected function guard(string $library = 'phpredis', mixed ...$options): Guard {
         if (!self::$server->send('EXISTS', 'users')) {
             self::$server->send('BF.RESERVE', 'users', '0.000001', '1000', 'HASH', 'siphash');

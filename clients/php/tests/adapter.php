@@ -2,7 +2,7 @@
 
 /**
  * Makes the calls of the cases in clients/specification, on phpredis or Predis: `php adapter.php phpredis`. Each process of a case is
- * a process of its own, and makes one call at a time.
+ * a separate process, which makes one call at a time.
  */
 
 namespace Bloomgate\Tests;
@@ -12,7 +12,7 @@ use Bloomgate\{ServerError, Unconfirmed};
 
 require __DIR__ . '/autoload.php';
 
-/** The needs of cases that PHP meets: there are no calls at the same time in one process, and none can be cancelled. */
+/** The abilities of this client that cases may need. A process cannot make concurrent calls, or cancel a call. */
 const ABILITIES = ['timeout', 'pause', 'fatal', 'resp2'];
 
 /** The cases that a library cannot pass. */
@@ -21,10 +21,10 @@ const SKIPS = [
     'predis' => [],
 ];
 
-/** Something in a case that this adapter does not know. */
+/** An element of a case that this adapter does not understand. */
 final class Unknown extends \Exception {}
 
-/** What a case raises inside of a function. */
+/** An error that a case raises inside a function. */
 final class LoadError extends \Exception {}
 
 final class Fatal extends \Error {}
@@ -154,7 +154,7 @@ final class Process {
         return new Guard($this->connection, $this->of['guard']['filter'], ...$options);
     }
 
-    /** Tells the runner that the client has called a function, and returns what the runner says that it returns. */
+    /** Reports to the runner that the client has called a function. Returns the value that the runner determines. */
     private function called(int $call, ?array $ids = null): mixed {
         $function = $call * 1000 + ++$this->functions;
         say($this->stream, ['called' => $call, 'function' => $function, ...($ids === null ? [] : ['ids' => $ids])]);
@@ -176,7 +176,7 @@ function camel(string $name): string {
     return lcfirst(strtr(ucwords($name, '_'), ['_' => '']));
 }
 
-/** Returns an item or an id. PHP has no integer above 64 bits, and strings without an encoding. */
+/** Returns an item or an id. PHP has no integers above 64 bits, and its strings have no encoding. */
 function item(mixed $of): mixed {
     return match (true) {
         !is_array($of) => $of,
@@ -193,7 +193,7 @@ function items(mixed $of): mixed {
     return is_array($of) ? array_map(item(...), $of) : $of;
 }
 
-/** Returns a result as the JSON of the cases has it. */
+/** Converts a result to the JSON form of the cases. */
 function plain(mixed $value): mixed {
     return match (true) {
         is_array($value) => array_map(plain(...), $value),
@@ -226,7 +226,7 @@ for (;;) {
     [$ready, $none] = [['in' => STDIN] + $streams, null];
     stream_select($ready, $none, $none, null);
     foreach ($ready as $process => $stream) {
-        // A buffered line does not make its stream ready: read all that there are.
+        // A buffered line does not make its stream ready, so all available lines are read.
         stream_set_blocking($stream, false);
         while (($line = fgets($stream)) !== false) {
             while (!str_ends_with($line, "\n")) {

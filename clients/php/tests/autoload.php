@@ -1,10 +1,10 @@
 <?php declare(strict_types=1);
 
-/** Loads the package, and the libraries as Debian installs them, without Composer. */
+/** Loads the package, and the libraries that Debian installs, without Composer. */
 
 namespace Bloomgate\Tests;
 
-/** @return array<string, string> the files of the package by class, as Composer finds them */
+/** @return array<string, string> the files of the package by class, found like Composer does */
 function classMap(): array {
     $map = [];
     foreach (glob(__DIR__ . '/{.,../src,../src/Laravel}/[A-Z]*.php', GLOB_BRACE) as $file) {

@@ -5,8 +5,8 @@ namespace Bloomgate\Laravel;
 use Bloomgate\{Guard, LeasedCache, Options};
 
 /**
- * A guard as a cache store of Laravel. `put` stores what was loaded after `get` has found nothing, and otherwise deletes the cached
- * value. Repository has a `remember` that waits for the process that loads.
+ * A guard as a cache store of Laravel. `put` stores a value that was loaded after a miss of `get`, and otherwise deletes the cached
+ * value. `Repository::remember` waits for the process that loads.
  */
 final class Store implements \Illuminate\Contracts\Cache\Store {
     private readonly LeasedCache $cache;
