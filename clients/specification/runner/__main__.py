@@ -1,6 +1,6 @@
 """Runs the cases of clients/specification: on a scripted server in RESP2 and RESP3, on a real server with the module, and on a
-cluster of three. An adapter, a program in the client's language, makes the calls; README.md, in the folder above, has its
-messages."""
+cluster of three. An adapter, a program in the client's language, makes the calls; README.md, in the folder above, specifies
+its messages."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ TIMED_JOBS = 4
 
 
 def say(text: str) -> None:
-    """Prints a line, in one piece: the cases run in threads."""
+    """Prints a line as a whole, because the cases run in threads."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 class Report:
-    """Prints what became of each run, and counts."""
+    """Prints and counts the results of runs."""
 
     def __init__(self, title: str, is_verbose: bool) -> None:
         self.title = title
@@ -47,7 +47,7 @@ class Report:
         try:
             work()
         except AdapterEnded as error:
-            # Every run that follows fails as this one.
+            # Every later run would fail in the same way.
             self.fail(name, str(error))
             self.ends.add(str(error))
         except (Failed, AdapterError, SpecificationError) as error:
@@ -73,7 +73,7 @@ class Report:
 
 
 def obstacle(case: dict[str, Any], adapter: Adapter) -> str | None:
-    """Returns why an adapter cannot run a case, if it cannot."""
+    """Returns why an adapter cannot run a case, or None."""
     missing = needs(case) - adapter.abilities
     return f"no {', '.join(sorted(missing))}" if missing else adapter.skips.get(case["name"])
 
@@ -103,7 +103,7 @@ def perform(run: Run) -> None:
 
 
 def refuse(case: dict[str, Any], adapter: Adapter) -> None:
-    """Runs a case that must fail, in the words that it gives."""
+    """Runs a case that must fail with its stated message."""
     wanted = case.pop("fails")
     try:
         check(case["name"], case)
@@ -116,13 +116,13 @@ def refuse(case: dict[str, Any], adapter: Adapter) -> None:
 
 
 def protocols(case: dict[str, Any], adapter: Adapter) -> list[int]:
-    """Returns the protocols that a case asks for, or else those that the client speaks."""
+    """Returns the protocols of a case, by default all protocols of the client."""
     chosen = [protocol for protocol in (2, 3) if f"resp{protocol}" in case.get("needs", [])]
     return chosen or [protocol for protocol in (2, 3) if f"resp{protocol}" in adapter.abilities]
 
 
 def runs(cases: list[dict[str, Any]], adapter: Adapter, report: Report, is_timed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Returns the runs on scripted servers: those of cases that measure time, or the others."""
+    """Returns the runs on scripted servers, of cases that measure time or of the others."""
     for case in (case for case in cases if "scripted" in case["servers"]):
         if is_timed != ("timeout_ms" in case.get("client", {}) or any("pause" in step for step in case["steps"])):
             continue
@@ -135,7 +135,7 @@ def runs(cases: list[dict[str, Any]], adapter: Adapter, report: Report, is_timed
 
 
 def run_real(kind: str, cases: list[dict[str, Any]], adapter: Adapter, report: Report) -> None:
-    """Runs the cases of a kind of real server, one after the other."""
+    """Runs the cases of a kind of real server one by one."""
     with running(kind) as servers:
         for case in (case for case in cases if kind in case["servers"]):
             if why := obstacle(case, adapter):
@@ -153,7 +153,7 @@ def run_all(cases: list[dict[str, Any]], adapter: Adapter, report: Report, kinds
             if error := one.exception():
                 report.fail("the servers", str(error))
     if "scripted" in kinds:
-        # More at a time would keep the client from answering in time.
+        # With more runs at a time, the client would not answer in time.
         with concurrent.futures.ThreadPoolExecutor(min(jobs, TIMED_JOBS)) as pool:
             for run in runs(cases, adapter, report, is_timed=True):
                 pool.submit(report.run, *run)

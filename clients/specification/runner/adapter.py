@@ -1,4 +1,5 @@
-"""The program that makes the calls of the cases in a client's language. README.md, in the folder above, has the messages."""
+"""The program that makes the calls of the cases in a client's language. README.md, in the folder above, specifies the
+messages."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from concurrent.futures import Future
 from typing import Any
 
 PATIENCE_S = 60
-"""How long the runner waits for what has to come. Far longer than a slow machine needs."""
+"""How long the runner waits for an expected message: far longer than a slow machine needs."""
 
 
 class AdapterError(Exception):
-    """The adapter has ended, or has not done what it was asked for."""
+    """The adapter has ended, or has not completed a request."""
 
 
 class AdapterEnded(AdapterError):
-    """The adapter makes no more calls."""
+    """The adapter has ended, and makes no more calls."""
 
 
 class Call:
-    """A call that an adapter has begun. `called` gets the number of the function and the ids whenever the client calls it."""
+    """A call that an adapter has begun. Whenever the client calls a function, its number and the ids are added to `called`."""
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -38,8 +39,8 @@ class Call:
 
 
 class Adapter:
-    """One adapter, which all cases share. `abilities` are the needs of cases that it has, and `skips` the cases that its client library
-    cannot pass, with the reasons."""
+    """One adapter, which all cases share. `abilities` are its abilities that cases may need, and `skips` the cases that its
+    client library cannot pass, with the reasons."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -58,7 +59,7 @@ class Adapter:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Reads messages until the adapter ends, or writes one that is not understood."""
+        """Reads messages until the adapter ends, or writes an unknown message."""
         ended = "the adapter has ended"
         try:
             for line in self.output:
@@ -94,7 +95,7 @@ class Adapter:
             return self.last
 
     def ask(self, message: dict[str, Any]) -> None:
-        """Sends a message, and waits until the adapter has done it."""
+        """Sends a message, and waits until the adapter has executed it."""
         number = self.number()
         done = self.requests[number] = Future()
         self.send({**message, "id": number})

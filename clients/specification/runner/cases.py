@@ -30,7 +30,7 @@ STEPS = {
     "quiet": set(),
     "pause": set(),
 }
-"""The steps, and the further members of each."""
+"""The steps, and the additional members of each."""
 
 SCRIPTED_ONLY = {"expect", "expect_all", "answer", "quiet"}
 """Steps that are skipped on real servers."""
@@ -67,8 +67,8 @@ def read_cases() -> list[dict[str, Any]]:
 
 
 def check_errors(texts: set[str]) -> None:
-    """The errors of the scripted server are those of the list, which is compared with a real server. Of those without ERR, the list has
-    only the ones that clients act on."""
+    """Checks that the errors of the scripted server are in the list, which is compared with a real server. Of the errors
+    without ERR, the list contains only those that clients act on."""
     rows = [row["text"] for row in json.loads((FOLDER / "server-errors.json").read_text(encoding="utf-8"))["errors"]]
     matched = {row: {text for text in texts if text == row or row.endswith("...") and text.startswith(row[:-3].rstrip())} for row in rows}
     unlisted = {text for text in texts if text.startswith("ERR ")}.difference(*matched.values())
@@ -90,7 +90,7 @@ def server_errors(part: Any) -> Iterator[str]:
 
 
 def check(what: str, case: dict[str, Any]) -> None:
-    """Raises an error for whatever in a case is unknown."""
+    """Raises an error for an unknown part of a case."""
     known(what, case, MEMBERS)
     known(f"{what}, needs", case.get("needs", []), NEEDS)
     known(f"{what}, servers", case["servers"], SERVERS)
@@ -110,7 +110,8 @@ SUFFIXES = {"start": "together", "expect": "all"}
 
 
 def needs(case: dict[str, Any]) -> set[str]:
-    """Returns the abilities that a case needs: those that it names, and the parts of a client that not every language has."""
+    """Returns the abilities that a case needs: the ones that it names, and the parts of a client that not every language
+    has."""
     found = set(case.get("needs", []))
     calls = {step["call"] for step in case["steps"] if "call" in step}
     if any(call.startswith("shard") for call in calls):
@@ -121,7 +122,7 @@ def needs(case: dict[str, Any]) -> set[str]:
 
 
 def overlaps(steps: list[dict[str, Any]]) -> bool:
-    """Whether a process does several things at a time: calls overlap, or a function outlives its call."""
+    """Whether a process has concurrent activities: overlapping calls, or a function that outlives its call."""
     running: dict[str, str] = {}
     for step in steps:
         if "call" in step:
@@ -138,7 +139,7 @@ def overlaps(steps: list[dict[str, Any]]) -> bool:
 
 
 def item_list(items: Any) -> list[Any]:
-    """Returns the items that a case writes as a list or in short."""
+    """Returns the items of a case, which are a list or an abbreviation."""
     match items:
         case list():
             return items
@@ -152,7 +153,8 @@ def item_list(items: Any) -> list[Any]:
 
 
 def argument(value: Any) -> Any:
-    """Returns an argument of a call as an adapter gets it: items in full, and a text that is not UTF-8 as its UTF-16 code units."""
+    """Returns an argument of a call in the form for an adapter: items in full, and a text that is not UTF-8 as its UTF-16 code
+    units."""
     match value:
         case str() if not value.isascii() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in value):
             return {"utf16": [ord(letter) for letter in value]}
@@ -164,7 +166,7 @@ def argument(value: Any) -> Any:
 
 
 def equal(expected: Any, found: Any) -> bool:
-    """Compares JSON values. Numbers are no booleans, and floating-point numbers are compared with a tolerance."""
+    """Compares JSON values. A number never equals a boolean, and floating-point numbers are compared with a tolerance."""
     if isinstance(expected, dict) and set(expected) == {"repeat", "times"}:
         expected = [expected["repeat"]] * expected["times"]
     if isinstance(expected, dict) and isinstance(found, dict):
@@ -179,7 +181,8 @@ def equal(expected: Any, found: Any) -> bool:
 
 
 def named_alike(result: Any) -> Any:
-    """Returns what describes a filter with the names of the cases' fields: languages write `size_bytes`, `sizeBytes` or `SizeBytes`."""
+    """Renames the fields of a filter's description to the names in the cases: languages write `size_bytes`, `sizeBytes` or
+    `SizeBytes`."""
     if isinstance(result, dict):
         names = {"windowseconds": "window_s", **{name.replace("_", "").lower(): name for name in FIELDS}}
         return {names.get(name.replace("_", "").lower(), name): named_alike(value) for name, value in result.items()}

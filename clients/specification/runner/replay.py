@@ -1,5 +1,5 @@
-"""Checks the cases themselves, without a client: a real server must answer the commands of a case as the scripted server does, and each
-case belongs to a rule of the page."""
+"""Checks the cases themselves, without a client: a real server must answer the commands of a case like the scripted server,
+and each case must belong to a rule of the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steps import Failed
 
 
 class Replay:
-    """One case, on a server that is empty but for its `setup`."""
+    """One case, on a server that contains only its `setup`."""
 
     def __init__(self, case: dict[str, Any], server: Server) -> None:
         self.case = case
@@ -36,7 +36,7 @@ class Replay:
             raise Failed("it has no command")
 
     def expect(self, step: dict[str, Any]) -> None:
-        # Each command has a connection of its own, because some of them wait.
+        # Each command has a separate connection, because some commands wait.
         client = Client(self.server.port, PATIENCE_S)
         client.send(*(self.word(word) for word in step["expect"]))
         if "hold" in step:
@@ -79,7 +79,7 @@ class Replay:
 
 
 def check_page(cases: list[dict[str, Any]]) -> None:
-    """Each rule of the page names its cases, and each case belongs to a rule."""
+    """Checks that each rule of the page names its cases, and that each case belongs to a rule."""
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     lists = re.findall(r"Cases?:\s+((?:`[^`]+`[,.]\s*)+)", page)
     named = {name for names in lists for name in re.findall(r"`([^`]+)`", names)}

@@ -1,5 +1,4 @@
-"""The protocol of Redis, for both ends: the words of commands and the replies that cases write, and a plain connection to a real
-server."""
+"""The protocol of Redis, for both ends: the commands and replies in cases, and a plain connection to a real server."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ def token(name: str) -> str:
 
 
 def encode(reply: Any, protocol: int) -> bytes:
-    """Returns the bytes of a reply on a connection that speaks the protocol."""
+    """Returns the bytes of a reply in a protocol version."""
     match reply:
         case None:
             return b"$-1\r\n" if protocol == 2 else b"_\r\n"
@@ -69,7 +68,7 @@ def word_matches(expected: Any, word: bytes) -> bool:
 
 
 def expanded(word: Any) -> list[Any]:
-    """Returns the words that a word of an expected command stands for."""
+    """Expands one word of an expected command to the words that it abbreviates."""
     match word:
         case {"items": items}:
             return [str(item) for item in item_list(items)]
@@ -86,11 +85,11 @@ def command_matches(expected: list[Any], words: list[bytes]) -> bool:
 
 
 class ErrorReply(Exception):
-    """An error that a real server has answered."""
+    """An error reply of a real server."""
 
 
 class Client:
-    """A connection to a real server, which speaks RESP2."""
+    """A connection to a real server in RESP2."""
 
     def __init__(self, port: int, patience_s: float) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), patience_s)

@@ -1,4 +1,4 @@
-"""A server that answers as a case says."""
+"""A server that sends the replies of a case."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ HELLO = [
 ]
 INFO = b"# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
 AUTOMATIC = {b"HELLO", b"AUTH", b"CLIENT", b"SELECT", b"READONLY", b"COMMAND", b"PING", b"QUIT", b"INFO"}
-"""Commands of client libraries, which no case mentions."""
+"""Commands that client libraries send by themselves, which cases do not mention."""
 
 
 class Arrival:
-    """A command that has arrived, and its reply once there is one."""
+    """A command that has arrived, and its reply once it is known."""
 
     def __init__(self, connection: Connection, words: list[bytes]) -> None:
         self.connection = connection
@@ -96,7 +96,7 @@ class Connection:
 
 
 class ScriptedServer:
-    """Listens on `port`. `arrived` has the commands of all connections, in the order of their arrival."""
+    """Listens on `port`. `arrived` contains the commands of all connections, in the order of their arrival."""
 
     def __init__(self) -> None:
         self.arrived: queue.Queue[Arrival] = queue.Queue()

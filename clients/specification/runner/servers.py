@@ -1,5 +1,5 @@
-"""Real servers with the module: BLOOMGATE_SERVER, by default the redis-server of the PATH, and BLOOMGATE_MODULE, by default the
-release build. Each has a folder of its own, and ends with the runner."""
+"""Real servers with the module: BLOOMGATE_SERVER, by default the redis-server on the PATH, and BLOOMGATE_MODULE, by default
+the release build. Each has a separate folder, and ends with the runner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def eventually(what: str, is_so: Callable[[], bool]) -> None:
 
 
 def free_port() -> int:
-    """Returns a free port, below the range of outgoing connections, as is that of the cluster bus, 10000 above."""
+    """Returns a free port. It and the port of the cluster bus, 10000 higher, are below the range of outgoing connections."""
     while True:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(12_000, 22_000))) as listener:
             return int(listener.getsockname()[1])
@@ -59,7 +59,7 @@ class Server:
         return self.process.poll() is None
 
     def answers(self) -> bool:
-        """Whether this server answers, and not another one on the port."""
+        """Whether this server, and not another one on the port, answers."""
         with contextlib.suppress(OSError, ErrorReply):
             return b"process_id:%d\r" % self.process.pid in self.command("INFO", "server")
         return False
@@ -96,7 +96,7 @@ def running(kind: str) -> Iterator[list[Server]]:
 
 
 def cluster(start: Callable[..., Server]) -> list[Server]:
-    # The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
+    # The timeout is long, so that on a busy machine a slow node is not considered dead.
     nodes = [start("cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes") for _ in SLOTS]
     for epoch, (node, slots) in enumerate(zip(nodes, SLOTS, strict=True), 1):
         node.command("CLUSTER", "ADDSLOTSRANGE", *slots)

@@ -16,14 +16,14 @@ from scripted import Arrival, Connection, ScriptedServer
 
 STEP_S = 0.25
 BACKGROUND_S = 5
-"""How long a command may take that a client sends after its calls have ended."""
+"""The time limit for a command that a client sends after its calls have ended."""
 
 UNANSWERED_S = 15
-"""How long a call may take while a command is unanswered that the case does not expect yet."""
+"""The time limit of a call while a command that the case does not expect yet is unanswered."""
 
 
 class Failed(Exception):
-    """The client did not do what the case says."""
+    """The client did not behave as the case specifies."""
 
 
 class Run:
@@ -83,7 +83,7 @@ class Run:
             self.adapter.ask({"close": process})
 
     def process(self, name: str) -> int:
-        """Returns the number of a process of the case, which is made when a call needs it."""
+        """Returns the number of a process of the case, and creates the process on first use."""
         if name not in self.processes:
             number = self.adapter.number()
             made = {name: self.case[name] for name in ("client", "filter", "guard", "sharded") if name in self.case}
@@ -116,8 +116,8 @@ class Run:
         return self.server
 
     def next_command(self) -> Arrival:
-        """Takes the next command from the queue. If every call has ended, only those commands can still arrive that a client
-        sends in the background, and the wait is short."""
+        """Returns the next command from the queue. If every call has ended, only commands that a client sends in the
+        background can still arrive, and the wait is short."""
         waited_s = 0.0
         while waited_s < PATIENCE_S:
             with contextlib.suppress(queue.Empty):
@@ -161,7 +161,7 @@ class Run:
         """Returns the ids with which the client calls the function, or null."""
         waited_s = 0.0
         while waited_s < PATIENCE_S:
-            # A call that has ended may have called its function first.
+            # A call that has ended may have called its function before.
             is_over = call.ended.done()
             with contextlib.suppress(queue.Empty):
                 call.pending, ids = call.called.get(timeout=STEP_S)
@@ -219,7 +219,8 @@ class Run:
             raise Failed(f"{call.name} called its function once more")
 
     def wait_until_ended(self, call: Call) -> None:
-        """Waits less long if a command has arrived that the case does not expect yet: the call may wait for its reply."""
+        """Waits for a shorter time if a command has arrived that the case does not expect yet, because the call may wait for
+        its reply."""
         for second in range(PATIENCE_S):
             concurrent.futures.wait([call.ended], 1)
             if call.ended.done():
@@ -230,7 +231,7 @@ class Run:
 
 
 def check_error(step: dict[str, Any], outcome: dict[str, Any]) -> None:
-    """Compares the error of a call: one of its names, and what it carries."""
+    """Compares the error of a call: one of its names, and its contents."""
     names, text = outcome["error"], outcome.get("message", "")
     if names == ["unknown"]:
         raise SpecificationError(f"the adapter: {text}")
