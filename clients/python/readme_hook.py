@@ -1,4 +1,4 @@
-"""Makes the README readable on the registry's page: its links are relative in the repository, and absolute there."""
+"""Makes the README's links, which are relative in the repository, absolute for the registry's page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ReadmeHook(MetadataHookInterface):
     """Called by hatchling when it collects the package's metadata."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        # The page gives headings no names, so even links within the README lead to the repository.
+        # Headings on that page have no anchors, so even links within the README lead to the repository.
         base = metadata["urls"]["Repository"] + "/blob/main/clients/python/README.md"
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
         absolute = LINK.sub(lambda link: f"]({urljoin(base, link[1])})", text)

@@ -1,9 +1,9 @@
-"""How long a crawl takes with the Scrapy component, beside Scrapy's exact filter in memory. The ways take turns, each
-crawl in a process of its own, and the medians are compared. `cpu` is processor time, the server's included.
+"""Compares the duration of a crawl with the Scrapy component and with Scrapy's exact filter in memory. The crawls alternate,
+each in a separate process, and the medians are compared. `cpu` is CPU time, including the server's.
 
     bench/crawl.py --docs FOLDER --redis-server PROGRAM --module LIBRARY [--rounds 5] [--prefixes /alloc/,/book/]
 
-FOLDER is a tree of HTML, for example that of `rustup doc --path`, served by a process of its own."""
+FOLDER is a tree of HTML, for example the output of `rustup doc --path`, served by a separate process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 ADDON = {"ADDONS": {"bloomgate.scrapy.Addon": 500}, "BLOOMGATE_CLEAR": True}
 SELECT = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
 
-# What of the documentation is crawled: some 1600 pages with 80,000 links. The whole has 48,000 pages.
+# The parts of the documentation to crawl: some 1600 of its 48,000 pages, with 80,000 links.
 TREES = "/alloc/,/error_codes/,/book/,/reference/,/rust-by-example/,/nomicon/,/cargo/,/rustc/,/embedded-book/,/edition-guide/"
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ def crawl(start: str, prefixes: str, port: int, way: str) -> dict[str, Any]:
 
 
 def server_cpu(client: redis.Redis) -> float:
-    """Seconds of processor time that the server has used."""
+    """Returns the server's CPU time in seconds."""
     used: Any = client.info("cpu")
     return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 

@@ -1,5 +1,5 @@
-"""One crawl in a process of its own: `crawl_once.py START_URL PREFIXES SETTINGS_JSON` follows every link whose path begins
-with one of the prefixes, and prints seconds and pages as JSON."""
+"""One crawl in a separate process: `crawl_once.py START_URL PREFIXES SETTINGS_JSON` follows every link whose path begins with
+one of the prefixes, and prints seconds and pages as JSON."""
 
 from __future__ import annotations
 

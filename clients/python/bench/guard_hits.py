@@ -1,5 +1,5 @@
 """Lookups per second of cached rows by 64 callers: through the guard, and with the client's own GET. Prints, for each round,
-the sort of the callers and both rates. The server needs the module; the benchmark deletes the keys that begin with `bench`."""
+the kind of callers and both rates. The server needs the module; the benchmark deletes the keys that begin with `bench`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prepare(url: str) -> None:
 
 
 def threads(look_up: Callable[[int], Any], callers: int, lookups: int) -> float:
-    """Returns the lookups per second of as many threads."""
+    """Returns the lookups per second of `callers` threads."""
 
     def work(number: int) -> None:
         chance = random.Random(number)
@@ -47,7 +47,7 @@ def threads(look_up: Callable[[int], Any], callers: int, lookups: int) -> float:
 
 
 async def tasks(look_up: Callable[[int], Awaitable[Any]], callers: int, lookups: int) -> float:
-    """Returns the lookups per second of as many tasks."""
+    """Returns the lookups per second of `callers` tasks."""
 
     async def work(number: int) -> None:
         chance = random.Random(number)

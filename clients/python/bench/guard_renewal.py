@@ -36,7 +36,7 @@ PANELS = [
 
 
 async def measure(url: str, jitter: float, beta: float) -> Points:
-    """Returns queries per second, and lookups per second that took longer than half a load, by time."""
+    """Returns, over time, queries per second, and lookups per second that took longer than half a load."""
     guard_steps.JITTER = jitter
     points: Points = {name: [0.0] * round(SECONDS / POINT_S) for name in ("queries", "waits")}
     async with bloom.connect(url) as client:

@@ -25,7 +25,7 @@ class Table:
 
 
 async def run(options: argparse.Namespace, seed: int) -> tuple[float, float, float]:
-    """Returns the lookups per second, those per second of this process's processor time, and the queries in 100 lookups."""
+    """Returns the lookups per second, the lookups per second of this process's CPU time, and the queries per 100 lookups."""
     table = Table(options.rows)
     async with bloom.connect(options.url) as client:
         await client.unlink("bench", *[f"{{bench}}:{id}" for id in range(options.rows)])

@@ -1,5 +1,5 @@
-"""A service in front of the table `users` of docs/feed.md. It writes with SQLAlchemy, which knows of no guard, and reads
-through the guard. README.md beside this file says how to run it."""
+"""A service in front of the table `users` of docs/feed.md. It writes with SQLAlchemy, without the guard, and reads through the
+guard. README.md beside this file describes how to run it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Users:
 
     def __init__(self, database_url: str, redis_url: str) -> None:
         self.sessions = sessionmaker(create_engine(database_url))
-        # The arguments repeat users.toml: `filter`, and a prefix that makes `cache-key` (here the default).
+        # The arguments match users.toml: `filter`, and the prefix of `cache-key` (here the default).
         self.guard: Guard[dict[str, Any]] = Guard(bloomgate.connect(redis_url), "{users}", codec=Json(), feed=True)
 
     def get(self, id: int) -> dict[str, Any] | None:
         return self.guard.get(id, self.load)
 
     def load(self, id: int) -> dict[str, Any] | None:
-        """Asks the database, in a transaction that begins now."""
+        """Queries the database, in a transaction that begins now."""
         with self.sessions() as session:
             user = session.get(User, id)
             return None if user is None else {"id": user.id, "name": user.name}
@@ -55,7 +55,7 @@ class Users:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`GET`, `PUT` and `DELETE /users/17`; `GET /counts` shows what the guard has done."""
+    """`GET`, `PUT` and `DELETE /users/17`; `GET /counts` shows the events of the guard."""
 
     users: Users
 
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(204)
 
     def id(self) -> int | None:
-        """Returns the id in the path. Without one, answers 404."""
+        """Returns the id in the path. Answers 404 if there is none."""
         if found := re.fullmatch(r"/users/([0-9]{1,18})", self.path):
             return int(found[1])
         self.answer(404)

@@ -27,7 +27,7 @@ from bloomgate import guard_words, items, sharded
 from bloomgate.codec import Json
 
 PATIENCE = 120
-"""Longer than any case takes."""
+"""Longer than the duration of any case."""
 
 ABILITIES = ["timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded"]
 
@@ -37,7 +37,7 @@ class LoadError(Exception):
 
 
 class Fatal(BaseException):
-    """What it raises if that is fatal."""
+    """The error that an actor's function raises if it is fatal."""
 
 
 class UnknownError(Exception):
@@ -55,7 +55,7 @@ NAMES: dict[str, Any] = {
     "TimeoutError": TimeoutError,
     **{name: kind for name, kind in vars(bloomgate).items() if inspect.isclass(kind) and issubclass(kind, bloomgate.BloomgateError)},
 }
-"""The errors, by the names that the cases have for them."""
+"""The errors by their names in the cases."""
 
 output = threading.Lock()
 numbers = itertools.count(1)
@@ -86,12 +86,12 @@ def item(of: Any) -> Any:
 
 
 def item_list(of: Any) -> Any:
-    """Returns items. A text is one item where a batch is expected, which the client refuses."""
+    """Returns items. A text in place of a batch is passed on, and the client refuses it."""
     return [item(one) for one in of] if isinstance(of, list) else of
 
 
 def plain(found: Any) -> Any:
-    """Returns a result as JSON would write it."""
+    """Converts a result to JSON values."""
     if dataclasses.is_dataclass(found) and not isinstance(found, type):
         return plain(dataclasses.asdict(found))
     if isinstance(found, dict):
@@ -107,12 +107,12 @@ def plain(found: Any) -> Any:
 
 
 def in_seconds(options: dict[str, Any]) -> dict[str, Any]:
-    """Returns options of a case by the names of this package, whose times are all in seconds."""
+    """Returns the options of a case under the names of this package, whose times are all in seconds."""
     return {name.removesuffix("_ms"): value / 1000 if name.endswith("_ms") else value for name, value in options.items()}
 
 
 class Process:
-    """What one process of a case has: a client, and the objects of the case, which are made when they are used first."""
+    """The state of one process of a case: a client, and the objects of the case, which are created on first use."""
 
     def __init__(self, module: Any, case: dict[str, Any]) -> None:
         self.module = module
@@ -140,13 +140,13 @@ class Process:
         return self.module.Guard(self.client, codec=Json() if options.pop("codec", None) else None, **options)
 
     def value(self, value: Any) -> Any:
-        """Returns the guard's value that a case names."""
+        """Returns the value of the guard for a value in a case."""
         if value is None or self.is_json:
             return value
         return value.encode() if isinstance(value, str) else item(value)
 
     def outcome(self, argument: tuple[Any, ...], value: Any) -> Any:
-        """Returns what an actor's function returns: a row, or from `load_many` the rows by the ids as it got them."""
+        """Returns the result of an actor's function: a row, or for `load_many` the rows by the ids that it received."""
         if not argument or not isinstance(argument[0], list):
             return self.value(value)
         return {id: self.value(value[str(id)]) for id in argument[0] if str(id) in value}
@@ -164,7 +164,7 @@ PURE: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def perform(process: Process, name: str, given: dict[str, Any], function: Callable[..., Any]) -> Any:
-    """Begins a call. Returns its result, or under asyncio what awaits it."""
+    """Begins a call. Returns its result, or under asyncio an awaitable of it."""
     module, kind, method = process.module, *name.partition(".")[::2]
     if name in PURE:
         return PURE[name](given)
@@ -199,7 +199,7 @@ def result_of(process: Process, name: str, given: dict[str, Any], found: Any) ->
 
 
 class Threads:
-    """Calls in threads of their own."""
+    """Runs each call in a separate thread."""
 
     abilities = ABILITIES
     module: Any = bloomgate
@@ -213,7 +213,7 @@ class Threads:
             self.take(json.loads(line))
 
     def take(self, message: dict[str, Any]) -> None:
-        """Does what a message says."""
+        """Executes a message."""
         match message:
             case {"open": number}:
                 self.processes[number] = Process(self.module, message)
@@ -272,7 +272,7 @@ class Threads:
 
 
 class Tasks(Threads):
-    """Calls as tasks of one event loop. A thread reads the messages."""
+    """Runs calls as tasks of one event loop. A thread reads the messages."""
 
     abilities = [*ABILITIES, "cancel", "turns"]
     module = bloomgate.asyncio
@@ -300,7 +300,7 @@ class Tasks(Threads):
 
     def ended(self, id: int, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            # It was cancelled before its first step.
+            # The call was cancelled before its first step.
             self.fail(id, asyncio.CancelledError())
         del self.tasks[id]
 

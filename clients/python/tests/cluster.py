@@ -1,4 +1,4 @@
-"""A cluster of three servers. `Start` is what starts one, with lines of configuration."""
+"""A cluster of three servers. `Start` is a function that starts a server with lines of configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import redis
 from server import Server, eventually
 
-# The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
+# The timeout is long, so that on a busy machine a slow node is not considered dead.
 LINES = ["cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes"]
 Start = Callable[..., Server]
 

@@ -26,7 +26,7 @@ from bloomgate import Filter  # noqa: E402
 
 @contextmanager
 def servers_of_a_test() -> Iterator[Start]:
-    """Starts servers, with lines of configuration, and ends them all when it is done."""
+    """Starts servers, with lines of configuration, and ends them all at the end."""
     servers: list[Server] = []
 
     def start(*lines: str) -> Server:
@@ -43,21 +43,21 @@ def servers_of_a_test() -> Iterator[Start]:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Servers of the test's own, which it may stop and kill."""
+    """Servers that only this test uses, and may stop and kill."""
     with servers_of_a_test() as start:
         yield start
 
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[Server]:
-    """One server for all tests that only use it."""
+    """One server for all tests that do not stop or reconfigure it."""
     with servers_of_a_test() as start:
         yield start()
 
 
 @pytest.fixture
 def port(shared_server: Server) -> int:
-    """The port of an empty server with its usual configuration."""
+    """The port of an empty server with its default configuration."""
     client = redis.Redis(port=shared_server.port)
     client.flushall()
     client.config_set("maxmemory", 0)
@@ -89,7 +89,7 @@ def probe(port: int) -> redis.Redis:
 
 @pytest.fixture(params=["threads", "tasks"])
 def bloom(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The package for threads, and that of asyncio behind the same calls."""
+    """The package for threads, and the package for asyncio behind the same calls."""
     with kind(request.param) as bloom:
         yield bloom
 

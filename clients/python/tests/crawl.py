@@ -1,4 +1,4 @@
-"""A crawl in a process of its own: `crawl.py START_URLS_JSON SETTINGS_JSON` prints its statistics as JSON. A start URL that
+"""A crawl in a separate process: `crawl.py START_URLS_JSON SETTINGS_JSON` prints its statistics as JSON. A start URL that
 begins with `!` is filtered like any other."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Spider(scrapy.Spider):
             yield scrapy.Request(url.removeprefix("!"), dont_filter=not url.startswith("!"))
 
     def parse(self, response: Response) -> Iterator[Any]:
-        # The meta of the response goes along, as many spiders do it.
+        # The response's meta is passed on, as many spiders do.
         meta = {name: value for name, value in response.meta.items() if name not in ("depth", "redirect_times", "retry_times")}
         yield {"url": response.url}
         for href in response.css("a::attr(href)").getall():

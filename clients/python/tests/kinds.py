@@ -1,4 +1,5 @@
-"""The package's classes for threads, and those of asyncio behind the same calls: a test of both is written once."""
+"""The package's classes for threads, and its classes for asyncio behind the same calls, so that a test of both is written
+once."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ OBJECTS = (redis.asyncio.Redis, bloomgate.asyncio.Filter, bloomgate.asyncio.Guar
 
 
 class Tasks:
-    """The module `bloomgate.asyncio`, or an object of it. A call returns what its coroutine does, run as a task of one loop."""
+    """The module `bloomgate.asyncio`, or an object of it. A call runs its coroutine as a task of one loop, and returns its
+    result."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, of: Any) -> None:
         self._loop, self._of = loop, of
@@ -67,7 +69,7 @@ class Tasks:
 
 
 def plain(word: Any) -> Any:
-    """What asyncio takes: the object itself, and loaders that are awaited."""
+    """Converts an argument for asyncio: wrappers to the objects, and loaders to coroutines."""
     if isinstance(word, Tasks):
         return word._of
     if not inspect.isroutine(word):

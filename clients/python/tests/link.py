@@ -1,5 +1,5 @@
-"""A TCP connection that a test can stall, cut and point elsewhere: between a primary and its replica, or as the address under
-which clients reach whichever server is the primary."""
+"""A TCP proxy that a test can stall, cut and redirect: between a primary and its replica, or as the address under which
+clients reach the current primary."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Link:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def hold(self) -> None:
-        """Delivers nothing from now on. What is on its way stays here, and is lost with `cut`."""
+        """Stops delivering data. Data in transit is kept, and is lost with `cut`."""
         self._flowing.clear()
 
     def cut(self) -> None:
-        """Closes all connections. New ones flow."""
+        """Closes all connections. New connections work."""
         for one in list(self._sockets):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -24,7 +24,7 @@ def launch(command: list[Any], **options: Any) -> subprocess.Popen[bytes]:
 
 
 class Postgres:
-    """A cluster in a folder of its own, with a Unix socket and a log that logical replication can read."""
+    """A cluster in a separate folder, with a Unix socket and a log for logical replication."""
 
     def __init__(self) -> None:
         initdb = shutil.which("initdb")

@@ -48,17 +48,17 @@ class Rows:
 
 
 def lease(client: redis.Redis, id: int) -> bytes:
-    """Takes the lease of a row, as another process does. Returns its token."""
+    """Takes the lease of a row, as another process would. Returns its token."""
     word, token = client.execute_command("BF.FETCH", "rows", id, f"{{rows}}:{id}", "LEASE", 1000 * PATIENCE)
     assert word == b"load"
     return bytes(token)
 
 
 def blocked(client: redis.Redis) -> int:
-    """How many callers wait in the server."""
+    """Returns how many callers wait in the server."""
     return int(client.info("clients")["blocked_clients"])
 
 
 def waiting_for(guard: Any) -> int:
-    """How many callers wait in the process."""
+    """Returns how many callers wait in the process."""
     return sum(len(row.waiting) for row in guard._steps.flights._rows.values())

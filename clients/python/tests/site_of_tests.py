@@ -1,4 +1,4 @@
-"""A small site with what makes crawls hard, and a log of what was fetched."""
+"""A small site with difficult cases for crawlers, and a log of the fetched pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIDWAY = 20
 
 
 def links(path: str) -> list[str]:
-    """The links of a page, among them many that others have, too."""
+    """Returns the links of a page, many of which are also on other pages."""
     if path == "/":
         hard = ["/moved", "/moved-again", "/self", "/broken", "/raises", "/a?x=1&y=2", "/a?y=2&x=1", "/a?x=1&y=2#part"]
         return [*hard, *hard, *(f"/page/{number}" for number in range(30))]

@@ -1,5 +1,5 @@
-"""The filter under asyncio, where it differs: iterators of either kind, and many tasks. Its methods are those of threads, and
-clients/specification calls them in both."""
+"""The filter under asyncio, where it differs: iterators of either kind, and many tasks. The other methods are the same for
+threads, and clients/specification tests both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many rows in one command: what tasks ask for in one turn of the event loop."""
+"""Many rows in one command: the rows that tasks request in one turn of the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import bloomgate.asyncio
 from bloomgate import Filter, Guard
 
 LEASE = 3600.0
-"""Longer than any test waits: a lease that is not given up is noticed."""
+"""Longer than any test waits, so that a lease that is not given up makes a test fail."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def guard(probe: redis.Redis, port: int) -> AsyncIterator[bloomgate.asynci
 
 
 class Commands:
-    """The guard's commands that the server has executed since."""
+    """Counts the guard's commands that the server has executed since the creation of this object."""
 
     def __init__(self, probe: redis.Redis) -> None:
         self.probe = probe
@@ -77,7 +77,7 @@ async def test_an_old_value_and_an_error_in_one_turn(
 
 
 async def test_a_crowd_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis) -> None:
-    """Those that wait share one answer. Were each to fetch, the process would do little else for seconds."""
+    """Waiting callers share one answer. If each fetched, the process would do little else for seconds."""
     crowd = 10_000
 
     async def load(_: Any) -> bytes:
@@ -91,7 +91,7 @@ async def test_a_crowd_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe:
 
 
 async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[bytes], rows: Rows) -> None:
-    """What the client raises that is no error of the server reaches the callers."""
+    """An exception of the client that is not an error of the server reaches the callers."""
 
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a bug")
@@ -102,7 +102,7 @@ async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[byte
 
 
 def test_a_user_without_permission_for_batches(probe: redis.Redis, port: int, rows: Rows) -> None:
-    """Each such call is an error, until the permission is given."""
+    """Each such call is an error until the permission is granted."""
     probe.execute_command("ACL", "SETUSER", "old", "on", "nopass", "~*", "+@all", "-bf.mfetch", "-bf.mchanged")
     guard = Guard(redis.Redis(port=port, username="old", password="any"), "rows")
     with pytest.raises(redis.exceptions.NoPermissionError), guard.changed(1, 2):
@@ -116,7 +116,7 @@ def test_a_user_without_permission_for_batches(probe: redis.Redis, port: int, ro
 
 
 async def test_a_burst_of_many_rows(port: int, probe: redis.Redis) -> None:
-    """Its batches do not wait for connections until their time limit, and every row is filled."""
+    """Batches do not time out while they wait for connections, and every row is filled."""
     burst = 10_000
     Filter(probe, "many").insert(range(burst), capacity=burst, rate=1e-9)
 

@@ -1,4 +1,4 @@
-"""Tasks that are cancelled: whatever they were doing, no lease outlives them, and each is given up once."""
+"""Cancelled tasks: in every state, no lease outlives its task, and each lease is given up once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bloomgate.asyncio import Guard, connect
 from bloomgate.steps import background
 
 LEASE = 3600.0
-"""Longer than any test waits: a lease that is not given up is noticed."""
+"""Longer than any test waits, so that a lease that is not given up makes a test fail."""
 
 
 class Counters:
@@ -76,7 +76,7 @@ async def test_cancelled_at_any_turn(probe: redis.Redis, port: int, calls: Calla
         async with connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
             guard = Guard(client, "rows", lease=LEASE)
             if chance.random() < 0.5:
-                # Some connections are open already.
+                # Opens some connections first.
                 await asyncio.gather(*(client.ping() for _ in range(5)))
             tasks = [asyncio.create_task(call) for call in calls(guard, chance)]
             for _ in range(chance.randrange(50)):
@@ -88,7 +88,8 @@ async def test_cancelled_at_any_turn(probe: redis.Redis, port: int, calls: Calla
                 await asyncio.sleep(0)
             ended, _ = await asyncio.wait(tasks, timeout=PATIENCE)
             assert len(ended) == len(tasks), "a cancelled task goes on"
-            # The server may have ended a lease whose reply is still on its way: one that is cut off counts as a failure.
+            # The server may have ended a lease whose reply is still in transit; a reply that is cut off would count as a
+            # failure.
             await until(lambda: not probe.info("bf")["bf_bloom_leases"] and not background)
         changes = counters.changes()
         assert changes["fills"] == changes["fetches_load"], f"seed {seed}: each lease ends once"
@@ -97,7 +98,7 @@ async def test_cancelled_at_any_turn(probe: redis.Redis, port: int, calls: Calla
 
 
 def test_a_loop_that_ends(probe: redis.Redis, port: int) -> None:
-    """`asyncio.run` cancels every task there is, those of the guard's own commands included."""
+    """`asyncio.run` cancels all tasks, including the tasks of the guard's commands."""
 
     async def main() -> None:
         guard = Guard(connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE), "rows", lease=LEASE)

@@ -1,5 +1,5 @@
-"""Which clients the classes accept: those for threads and those of asyncio are not mistaken for each other. Type checkers see
-that, and the types of methods."""
+"""The clients that the classes accept: clients for threads and for asyncio are not confused. Type checkers check this, and the
+types of methods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import bloomgate
 import bloomgate.asyncio
 
 ADDRESS: Any = {"port": 1, "retry": Retry(NoBackoff(), 0)}
-"""No server: a class that accepts the wrong client fails at once."""
+"""No server listens here, so a class that accepts the wrong client fails at once."""
 
 THREADS: list[Any] = [redis.Redis(**ADDRESS), valkey.Valkey(port=1), bloomgate.connect("redis://localhost:1")]
 TASKS: list[Any] = [

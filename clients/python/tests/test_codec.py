@@ -1,4 +1,4 @@
-"""What the codecs convert, and that every caller of a row gets the same."""
+"""The conversions of the codecs; every caller of a row gets the same value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load_many(ids: list[int]) -> Any:
 
 @pytest.mark.parametrize("read", [by_get, by_get_many])
 def test_every_caller_gets_what_is_cached(bloom: Any, probe: redis.Redis, port: int, read: Callable[[Any], Any]) -> None:
-    """The one that loads the row, and those that find no server, get no other form of it than the others."""
+    """The caller that loads the row, and callers without a server, get the same form of it as the others."""
     there, away = f"redis://localhost:{port}", f"redis://localhost:{free_port()}"
     with bloom.connect(there, timeout=PATIENCE) as client, bloom.connect(away) as lost:
         guard = bloom.Guard(client, "rows", codec=Json(default=str))

@@ -45,7 +45,7 @@ def articles(port: int, tmp_path: Path) -> Iterator[Guarded]:
 
 
 class Queries:
-    """Counts the queries inside of `with`."""
+    """Counts the queries inside `with`."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -117,14 +117,14 @@ def test_ids_that_the_database_gives(articles: Guarded) -> None:
 
 
 class Reader:
-    """Another process, which reads a row right before each statement that writes, and after it."""
+    """Another process, which reads a row right before and after each statement that writes."""
 
     def __init__(self, articles: Guarded, id: Any) -> None:
         self.articles = articles
         self.id = id
 
     def read(self) -> None:
-        # This thread may be inside a transaction, which the other process is not.
+        # This thread may be inside a transaction; the other process is not.
         self.articles.guard.get(str(self.id), lambda _: self.articles._load(self.id))
 
     def __call__(self, execute: Any, sql: str, *words: Any) -> Any:
@@ -162,7 +162,7 @@ def test_a_cached_row_can_be_saved(articles: Guarded) -> None:
 
 
 def test_another_database(articles: Guarded) -> None:
-    """A transaction on one database says nothing of another."""
+    """A transaction on one database does not affect another."""
     other = Guarded(Article, articles.guard.client, "articles", using="other", prefix="{articles}:other:")
     article = Article(title="one")
     with transaction.atomic(), connections["other"].execute_wrapper(Reader(other, article.id)):

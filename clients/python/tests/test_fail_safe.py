@@ -24,7 +24,7 @@ from bloomgate.guard_reads import Reading
 
 KEY = "{rows}:1"
 OPTIONS: Any = {"ttl": 0.001, "fail_safe": 3600, "beta": 0}
-"""Values are due at once, and stay in the cache for an hour."""
+"""Values are due for a refresh at once, and stay cached for an hour."""
 
 
 class Database:
@@ -55,7 +55,7 @@ def database() -> Database:
 
 @pytest.fixture
 def filled(client: redis.Redis) -> redis.Redis:
-    """A server that has the rows 1 to 9 in its filter, and old values of 1 and 2."""
+    """A server whose filter contains the rows 1 to 9, with old values of 1 and 2."""
     Filter(client, "rows").insert(range(1, 10), capacity=100)
     for id in (1, 2):
         client.set(f"{{rows}}:{id}", b"old", ex=3000)
@@ -89,7 +89,7 @@ def test_a_load_that_fails(guards: Any, filled: redis.Redis, database: Database)
 
 
 def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) -> None:
-    """Without `fail_safe`, too, a value that has not expired is better than an error."""
+    """Even without `fail_safe`, a value that has not expired is served in place of an error."""
     guard = Guard(filled, "rows", beta=1000)
 
     def slow(_: Any) -> bytes:
@@ -132,7 +132,7 @@ def test_a_fast_load_within_the_soft_timeout(filled: redis.Redis, database: Data
 
 
 def test_a_slow_load_without_an_old_value(filled: redis.Redis, database: Database) -> None:
-    """It is waited for: there is nothing else to serve."""
+    """Callers wait for the load, because there is nothing else to serve."""
     guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0)
     database.goes_on.clear()
     threading.Timer(0.05, database.goes_on.set).start()
@@ -140,7 +140,8 @@ def test_a_slow_load_without_an_old_value(filled: redis.Redis, database: Databas
 
 
 def test_a_change_during_a_slow_load(filled: redis.Redis, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It deletes the old value, so the load is waited for. Its result is not cached: it was read before the change."""
+    """The change deletes the old value, so callers wait for the load. Its result is not cached, because it was read before the
+    change."""
     guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0)
     old_values = Reading.old_values
 
@@ -180,12 +181,12 @@ async def test_a_task_that_is_cancelled_within_the_soft_timeout(filled: redis.Re
 
 
 def test_a_back_off(filled: redis.Redis, database: Database, port: int) -> None:
-    """The database is asked once per back-off, by one caller of all processes."""
+    """The database is queried once per back-off, by one caller of all processes."""
     guards = [Guard(redis.Redis(port=port, socket_timeout=PATIENCE), "rows", **OPTIONS, wait=PATIENCE) for _ in range(3)]
     database.is_down = True
     for guard in guards:
         calls = guard._steps.give_up_calls
-        # Longer than the test.
+        # A back-off that is longer than the test.
         longer = partial(lambda calls, tokens, *rest: calls(tokens, *rest, *([600_000] if rest else [])), calls)
         guard._steps.give_up_calls = longer  # type: ignore[method-assign]
         assert [guard.get(1, database.load) for _ in range(5)] == [b"old"] * 5
@@ -229,7 +230,7 @@ def test_a_crowd_shares_the_error_of_one_load(bloom: Any, port: int, options: An
 
         threads = [threading.Thread(target=read) for _ in range(CROWD)]
         threads[0].start()
-        # One that asks before this process knows of the load waits in the server.
+        # A caller that fetches before this process has begun the load waits in the server.
         eventually("the load", lambda: loads)
         for thread in threads[1:]:
             thread.start()

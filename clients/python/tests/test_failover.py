@@ -1,4 +1,4 @@
-"""The guard over failovers: a refill and writers that lose nothing, and a primary that has been replaced."""
+"""The guard during failovers: a refill and writers that lose nothing, and a replaced primary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDS = 3 * WINDOW
 
 
 class Pair:
-    """A primary and its replica. Clients reach the primary under `url`, whichever server that is."""
+    """A primary and its replica. Clients reach the current primary under `url`."""
 
     def __init__(self, start: Start) -> None:
         self.primary, self.replica = start(), start()
@@ -37,7 +37,7 @@ class Pair:
         self.replicate()
 
     def replicate(self) -> None:
-        """Makes a replica of the other server."""
+        """Makes the other server a replica."""
         if self.replica.process.poll() is not None:
             self.replica.start()
         self.link.target = self.primary.port
@@ -46,7 +46,7 @@ class Pair:
         eventually("the replica", lambda: client.info("replication")["master_link_status"] == "up")
 
     def fail_over(self) -> None:
-        """Kills the primary, and makes a primary of the replica with what it has."""
+        """Kills the primary, and promotes the replica with its current data."""
         self.primary.process.kill()
         self.primary.process.wait()
         self.link.cut()
@@ -83,7 +83,7 @@ def fill(pair: Pair, kind: str, ids: Iterator[int], **options: Any) -> int:
 
 
 def denied(server: Server, ids: list[int]) -> int:
-    """How many of the rows the server calls absent."""
+    """Returns how many of the rows the server reports absent."""
     count = 0
     for start in range(0, len(ids), 1000):
         pipe = server.client().pipeline(transaction=False)
@@ -97,8 +97,8 @@ def denied(server: Server, ids: list[int]) -> int:
 @pytest.mark.parametrize("stalls", [True, False], ids=["stalls", "killed-at-once"])
 @pytest.mark.parametrize("at", [0, WINDOW, 2 * WINDOW, IDS])
 def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> None:
-    """Before a batch, or before the filter gets its name, the primary is killed, or the link to the replica stalls: then the
-    primary goes on answering, and is killed later. Announced rows and those of the table are never denied."""
+    """Before a batch or before the rename, the primary is killed, or the link to the replica stalls: in this case the primary
+    continues to answer, and is killed later. Announced rows and rows of the table are never reported absent."""
     rows, old = Rows(), pair.primary
     with bloomgate.connect(pair.url, timeout=10) as client:
         guard = Guard(
@@ -137,7 +137,7 @@ def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> 
 
 
 def test_a_refill_that_does_not_wait_loses_rows(pair: Pair) -> None:
-    """Why there is an option to wait: the batch that was on its way to the replica is missing from the new filter."""
+    """The reason for the option to wait: a batch in transit to the replica is missing from the new filter."""
 
     def ids() -> Iterator[int]:
         for id in range(IDS):
@@ -154,7 +154,7 @@ def test_a_refill_that_does_not_wait_loses_rows(pair: Pair) -> None:
 
 
 def test_items_of_other_clients_have_to_arrive_too(pair: Pair) -> None:
-    """A batch that adds nothing new is confirmed only when the replica has what another client has added."""
+    """A batch that adds nothing new is confirmed only when the replica has another client's adds."""
     with bloomgate.connect(pair.url, timeout=10) as client:
 
         def ids() -> Iterator[int]:
@@ -198,7 +198,7 @@ def test_a_restart_that_loses_nothing(start: Start) -> None:
 
 
 def test_an_old_primary_stops_answering(start: Start) -> None:
-    """With min-replicas-to-write, a primary that nobody replicates refuses BF.FETCH, and rows come from the database."""
+    """With min-replicas-to-write, a primary without a replica refuses BF.FETCH, and rows are read from the database."""
     pair = Pair(start)
     old = pair.primary.client()
     rows, guard = Rows(), Guard(old, "rows", wait=0)
@@ -206,7 +206,7 @@ def test_an_old_primary_stops_answering(start: Start) -> None:
     with guard.changed(1):
         rows.save(1, b"one")
     assert [guard.get(1, rows.load) for _ in range(2)] == [b"one"] * 2 and rows.queries == 1
-    # Not before: on a busy machine, the replica's reports may be late by a second.
+    # Set only now, because on a busy machine the replica's reports may be late by a second.
     old.config_set("min-replicas-max-lag", 1)
     old.config_set("min-replicas-to-write", 1)
     pair.link.hold()
@@ -223,7 +223,7 @@ def test_an_old_primary_stops_answering(start: Start) -> None:
 
 
 def test_an_old_primary_that_lives_on_is_left(pair: Pair, bloom: Any) -> None:
-    """It stays reachable as a replica, on the connections that clients have. The first refusal closes such a connection."""
+    """It stays reachable as a replica on the clients' open connections. The first refusal closes such a connection."""
     client = bloom.connect(pair.url, timeout=10)
     bloom.Filter(client, "rows").reserve(0.01, 1000)
     guard = bloom.Guard(client, "rows")
@@ -241,7 +241,7 @@ def test_an_old_primary_that_lives_on_is_left(pair: Pair, bloom: Any) -> None:
 
 
 async def test_a_cluster_loses_its_nodes(start: Start, rows: Rows) -> None:
-    """The node that has the rows answers without the others. Once it is gone, too, rows come from the table."""
+    """The node that has the rows answers without the others. Once it has also failed, rows are read from the table."""
     servers: dict[int, Server] = {}
 
     def start_node(*lines: str) -> Server:

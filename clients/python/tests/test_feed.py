@@ -1,5 +1,5 @@
-"""`Guard(..., feed=True)`: readers of a table that `bloomgate follow` follows. Here a test makes the follower's calls by hand;
-test_follow.py runs the follower."""
+"""`Guard(..., feed=True)`: readers of a table that is followed by `bloomgate follow`. These tests make the follower's calls
+themselves; test_follow.py runs the follower."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Follower:
 
 @pytest.fixture
 def follower(port: int) -> Iterator[Follower]:
-    """A follower whose filter has the rows 1 to 9, and whose heartbeat exists."""
+    """A follower whose filter contains the rows 1 to 9, and whose heartbeat exists."""
     with redis.Redis(port=port, socket_timeout=PATIENCE) as client:
         Filter(client, "rows").insert(range(1, 10), capacity=1000, hash="siphash")
         follower = Follower(client)
@@ -62,7 +62,7 @@ def rows() -> Rows:
 
 
 def make_due(client: redis.Redis) -> None:
-    """Makes a value due for a refresh: it has less to live than `fail_safe`."""
+    """Makes a value due for a refresh: its remaining time to live is less than `fail_safe`."""
     assert client.expire(KEY, 3000)
 
 
@@ -78,7 +78,7 @@ def test_a_write_in_flight_is_waited_for(bloom: Any, port: int, follower: Follow
                 one = [pool.submit(guard.get, 1, rows.load) for _ in range(3)]
                 eventually("a waiting reader", lambda: follower.waiting(1))
                 rows.save(1, b"new")
-                # A later transaction keeps the row in flight: the change of the first one does not answer the readers.
+                # A later transaction keeps the row in flight, so the change of the first one does not resume the readers.
                 follower.client.execute_command("BF.MCHANGED", "rows", "ITEMS", 1, KEY)
                 assert follower.waiting(1) and not any(reader.done() for reader in found + one)
                 follower.releases(1)
@@ -88,7 +88,7 @@ def test_a_write_in_flight_is_waited_for(bloom: Any, port: int, follower: Follow
 
 
 def test_an_old_value_is_not_served_during_a_write(client: redis.Redis, follower: Follower) -> None:
-    """Neither if the load fails, nor if it takes long."""
+    """It is served neither if the load fails nor if it takes long."""
     options: Any = {"feed": True, "fail_safe": 3600, "beta": 0}
     guard = Guard(client, "rows", **options)
     assert guard.get(1, lambda _: b"old") == b"old"
@@ -120,7 +120,7 @@ def test_an_old_value_is_not_served_during_a_write(client: redis.Redis, follower
 
 def test_the_follower_invalidates_the_near_cache(client: redis.Redis, follower: Follower, rows: Rows) -> None:
     near, both = NearCache(100, 3600), {1: b"one", 2: b"two"}
-    # Another guard fills, before the tracking begins: the server would report these fills too, at any time.
+    # Another guard fills before the tracking begins, because the server would also report these fills, at an unknown time.
     assert Guard(client, "rows", feed=True).get_many([1, 2], rows.load_many) == both
     guard = Guard(client, "rows", feed=True, near=near)
     assert guard.get_many([1, 2], rows.load_many) == both

@@ -1,4 +1,4 @@
-"""A filter: what clients/specification does not call. It has the batches, errors and replies."""
+"""A filter: the parts that clients/specification does not cover, which tests batches, errors and replies."""
 
 from __future__ import annotations
 

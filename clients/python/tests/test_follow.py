@@ -1,4 +1,4 @@
-"""`bloomgate follow` between PostgreSQL and the guard: writers that know of no guard, and readers with `feed=True`."""
+"""`bloomgate follow` between PostgreSQL and the guard: writers without the guard, and readers with `feed=True`."""
 
 from __future__ import annotations
 
@@ -109,8 +109,7 @@ def follow(
     server: Server,
     client: redis.Redis,
 ) -> Iterator[Follow]:
-    """A follower of all tables, once each has a heartbeat at the key that the guard takes for it. Its parameter is
-    the mode."""
+    """A follower of all tables, once each has a heartbeat at the key that the guard uses. Its parameter is the mode."""
     mode = getattr(request, "param", "eventual")
     tables = [TABLE.format(name=name, filter=filter, prefix=prefix) for name, (filter, prefix) in FILTERS.items()]
     follow = Follow(tmp_path, database, server.port, mode, "".join(tables))
@@ -186,7 +185,7 @@ async def test_readers_with_a_near_cache_and_tasks(
 async def test_no_reader_is_behind_a_commit(
     follow: Follow, database: Postgres, writer: psycopg.Connection[Any], server: Server, client: redis.Redis
 ) -> None:
-    """Once COMMIT has returned, every reader has the row, while other readers fill the cache all the time."""
+    """Once COMMIT has returned, every reader gets the row, while other readers continuously fill the cache."""
     threads = Readers(writer, "users", Guard(client, "{users}", codec=Json(), feed=True, fail_safe=3600))
     stops = threading.Event()
 

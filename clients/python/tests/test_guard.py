@@ -50,7 +50,7 @@ def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard: Guard[bytes], ro
 
 
 def test_a_transaction_fills_nothing(guard: Guard[bytes], tmp_path: Path) -> None:
-    """It reads its own change, and a snapshot from before the commit of another."""
+    """It reads its own change, and a snapshot from before another transaction's commit."""
     own, other = (sqlite3.connect(tmp_path / "rows", isolation_level=None, check_same_thread=False) for _ in range(2))
 
     def load(id: int, connection: sqlite3.Connection = own) -> bytes | None:
@@ -110,7 +110,7 @@ def test_a_failed_load_gives_the_lease_up(guard: Guard[bytes], rows: Rows, error
 
 
 def test_a_loader_of_the_call_or_of_the_guard(client: redis.Redis) -> None:
-    """It gets the id as it was passed."""
+    """The loader gets the id unchanged."""
     Filter(client, "rows").insert(range(10), capacity=100)
     guard = Guard(client, "rows", load=lambda id: repr(id).encode(), load_many=lambda ids: {id: b"many" for id in ids})
     assert guard.get(1) == b"1" and guard.get("2") == b"'2'" and guard.get(3, lambda id: b"%d of the call" % id) == b"3 of the call"

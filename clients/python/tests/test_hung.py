@@ -1,4 +1,4 @@
-"""Servers that do not answer: the time limit of a command, which is not that of its wait, and the pause after it."""
+"""Servers that do not answer: the time limit of a command, which excludes its wait, and the pause after it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def url(server: Server) -> str:
 
 @contextmanager
 def fill_later(server: Server) -> Iterator[None]:
-    """Fills the row of another process after more than the time limit."""
+    """Fills the row as another process, after more than the time limit."""
     other = redis.Redis(port=server.port)
     token = lease(other, 1)
     words = ("BF.FILL", "rows", 1, "{rows}:1", token, "VALUE", b"one")
@@ -75,7 +75,7 @@ def fill_later(server: Server) -> Iterator[None]:
     ("threads", "tasks"), [(redis.Redis, redis.asyncio.Redis), (valkey.Valkey, valkey.asyncio.Valkey)], ids=["redis", "valkey"]
 )
 async def test_a_wait_may_take_longer(server: Server, rows: Rows, threads: Any, tasks: Any, protocol: int) -> None:
-    """With a client that `bloomgate.connect` has not made, too."""
+    """Also with a client that was not created by `bloomgate.connect`."""
     options: Any = {"port": server.port, "socket_timeout": SHORT_S, "socket_connect_timeout": PATIENCE, "protocol": protocol}
     with threads(**options) as client, fill_later(server):
         guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
@@ -89,7 +89,7 @@ async def test_a_wait_may_take_longer(server: Server, rows: Rows, threads: Any, 
 
 @pytest.mark.parametrize("kind", [redis.asyncio.Redis, valkey.asyncio.Valkey], ids=["redis", "valkey"])
 async def test_an_event_loop_that_is_busy_during_a_wait(server: Server, rows: Rows, kind: Any) -> None:
-    """The reply comes after the limit for the loop's clock. No other call reads it, whichever way this one ends."""
+    """By the loop's clock, the reply arrives after the limit. However this call ends, no other call reads the reply."""
     holder = redis.Redis(port=server.port)
     async with kind(port=server.port, socket_timeout=0.05, socket_connect_timeout=PATIENCE, protocol=3) as client:
         guard = bloomgate.asyncio.Guard(client, "rows", wait=0.05, attempts=1)
@@ -109,7 +109,8 @@ async def test_an_event_loop_that_is_busy_during_a_wait(server: Server, rows: Ro
 async def test_an_event_loop_that_is_busy_when_a_cluster_answers(
     cluster_ports: list[int], cluster: redis.RedisCluster, rows: Rows, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two BF.FILL are sent together, and their replies arrive after the limit for the loop's clock. Neither is taken for the other."""
+    """Two BF.FILL are sent together, and by the loop's clock their replies arrive after the limit. Neither is read as the
+    other."""
     Filter(cluster, "rows").insert(range(100), capacity=100)
     process = cluster.info(target_nodes=cluster.get_node_from_key("rows"))["process_id"]
 

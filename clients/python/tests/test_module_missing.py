@@ -1,4 +1,4 @@
-"""A server that has not loaded the module: everything says so."""
+"""A server that has not loaded the module: every call reports it."""
 
 from __future__ import annotations
 

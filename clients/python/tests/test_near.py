@@ -1,4 +1,4 @@
-"""The near cache: what it keeps, and every way in which a value is dropped."""
+"""The near cache: the values that it keeps, and every way in which a value is dropped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def filled(client: redis.Redis) -> redis.Redis:
-    """A server that has ten rows in its filter and in its cache."""
+    """A server with ten rows in its filter and in its cache."""
     Filter(client, "rows").insert(range(10), capacity=100)
     fill(client, b"one")
     return client
@@ -46,7 +46,7 @@ def fails(*_: Any) -> Any:
 
 
 def untracked(client: redis.Redis, near: NearCache, **options: Any) -> Guard[Any]:
-    """A guard whose near cache is told of no changes, though it takes for granted that it is."""
+    """A guard whose near cache assumes that changes are reported, although they are not."""
     guard: Guard[Any] = Guard(client, "rows", near=near, **options)
     guard._tracking = None
     guard._steps.has_reports = lambda: True
@@ -64,7 +64,7 @@ def test_values_are_served_from_memory(filled: redis.Redis) -> None:
 
 
 def test_absences_and_loads_are_not_kept(filled: redis.Redis) -> None:
-    """Nothing would drop an absence when the row is inserted, and the server reports each load as a change."""
+    """A cached absence would not be dropped when the row is inserted, and the server reports each load as a change."""
     near = NearCache(100, HOUR)
     guard, rows = untracked(filled, near), Rows()
     filled.delete(KEY)
@@ -92,7 +92,7 @@ def test_it_is_bounded(filled: redis.Redis) -> None:
 
 
 def test_values_are_not_shared(filled: redis.Redis) -> None:
-    """What a caller does with a value changes nothing for the next."""
+    """A caller's change of a value does not affect the next caller."""
     fill(filled, b"[1]")
     guard = untracked(filled, NearCache(100, HOUR), codec=Json())
     guard.get(1, fails).append(2)
@@ -169,7 +169,7 @@ def test_changes_of_others_are_dropped(filled: redis.Redis, port: int, change: A
 
 
 def test_a_change_that_wins(filled: redis.Redis, port: int) -> None:
-    """Readers and a writer of another process: once the last change has arrived, the value is the last one."""
+    """Readers, and a writer in another process: once the last change has arrived, readers get the last value."""
     guard = tracked(filled)
     stops = threading.Event()
 
@@ -191,7 +191,7 @@ def test_a_change_that_wins(filled: redis.Redis, port: int) -> None:
 
 
 async def test_a_server_that_dies_drops_everything(start: Start) -> None:
-    """Also while no connection can be made again: the changes of that time are reported to nobody."""
+    """Values stay dropped until the connection is restored, because changes are not reported meanwhile."""
     server = start()
     with redis.Redis(port=server.port, socket_timeout=PATIENCE) as client:
         Filter(client, "rows").insert(range(10), capacity=100)
@@ -235,7 +235,7 @@ def retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("retries")
 def test_a_user_that_may_not_track(filled: redis.Redis, port: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is served from memory until it may."""
+    """Nothing is served from memory until the user may track changes."""
     filled.execute_command("ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-client|tracking")
     client = redis.Redis(port=port, username="limited", password="any")
     guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR))
@@ -250,7 +250,7 @@ def test_a_user_that_may_not_track(filled: redis.Redis, port: int, caplog: pytes
 
 @pytest.mark.usefixtures("retries")
 async def test_a_password_that_is_changed(start: Start) -> None:
-    """Reports end with the connection, and begin again once the password is right again."""
+    """Reports end with the connection, and resume once the password is right again."""
     server = start()
     with redis.Redis(port=server.port, socket_timeout=PATIENCE) as admin:
         Filter(admin, "rows").insert(range(10), capacity=100)
@@ -273,7 +273,8 @@ async def test_a_password_that_is_changed(start: Start) -> None:
 
 @pytest.mark.usefixtures("retries")
 async def test_no_read_is_old_while_reports_are_lost(filled: redis.Redis, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their connections are killed, made again, and killed while tracking is refused. Then nothing is kept, either."""
+    """The connections for reports are killed, restored, and killed while tracking is refused. In the last case, nothing is
+    kept either."""
     seen: collections.defaultdict[Tracking, set[bytes]] = collections.defaultdict(set)
     changed = Tracking._changed
 
@@ -326,7 +327,7 @@ async def test_no_read_is_old_while_reports_are_lost(filled: redis.Redis, port: 
                 id, now = number % 10, b"%d" % number
                 with writer.changed(id):
                     rows.save(id, now)
-                # What was reported before this key is dropped.
+                # Once this key's change has arrived, all earlier reports have been applied.
                 await until(lambda: have_seen(b"{rows}:after-%d" % number))  # noqa: B023
                 expected = {id: rows.load(id) for id in range(10)}
                 for one in (id, (id + 3) % 10, id):

@@ -18,12 +18,12 @@ OPTIONS: list[dict[str, Any]] = json.loads((FOLDER / "options.json").read_text()
 
 
 def given(option: dict[str, Any], value: Any) -> Any:
-    """Returns a value of options.json as this package takes it: times in seconds."""
+    """Converts a value of options.json for this package: times are in seconds."""
     return value / 1000 if option["unit"] == "ms" and value is not None else value
 
 
 def test_the_options() -> None:
-    """options.json has every option of the guard with its default, and the ranges that it is checked against."""
+    """options.json lists every option of the guard with its default and its range."""
     defaults = {option["name"]: given(option, option["default"]) for option in OPTIONS}
     assert defaults == {
         field.name: list(field.default) if field.default == () else field.default for field in dataclasses.fields(GuardOptions)
@@ -53,7 +53,7 @@ def test_the_events() -> None:
 
 
 def test_how_fresh_answers_are() -> None:
-    """FRESH bounds the age of an answer only if no lease, and no near cache, outlives it."""
+    """FRESH limits the age of an answer only if no lease and no near cache outlives it."""
     options: Any = {"feed": True, "lease": 2.0, "fresh": 2.0}
     GuardOptions(**options, near=NearCache(10, 2.0))
     for refused in ({**options, "feed": False}, {**options, "fresh": 1.9}, {**options, "near": NearCache(10, 2.1)}):

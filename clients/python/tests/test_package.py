@@ -1,4 +1,4 @@
-"""The package as it is installed: what its page on a registry shows, and its licences."""
+"""The installed package: its page on a registry, and its licences."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The examples of the README and of docs/clients.md run, in their order and twice; those that are marked `skip` are lines of files that
-other tests run."""
+"""Runs the examples of the README and of docs/clients.md, in their order and twice. Examples that are marked `skip` are lines
+of files that other tests run."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def rows(client: redis.Redis) -> Rows:
 
 
 def test_one_caller_renews(bloom: Any, client: redis.Redis, rows: Rows, port: int) -> None:
-    """The server has the average of the loads of all guards, of which one renews a value long before its end."""
+    """The server averages the load times of all guards; one guard renews a value long before it expires."""
     with bloom.connect(f"redis://127.0.0.1:{port}") as other_client:
         guard, other = Guard(client, "rows", beta=1000), bloom.Guard(other_client, "rows", beta=1000)
         rows.delay = 0.2
@@ -46,7 +46,7 @@ def test_a_guard_that_renews_nothing(client: redis.Redis, rows: Rows) -> None:
 
 
 def test_rows_of_a_batch_are_renewed_apart(client: redis.Redis, rows: Rows) -> None:
-    """The server draws for each row: otherwise a batch would renew all of its rows at once, or none."""
+    """The server draws a random number for each row; otherwise a batch would renew all of its rows at once, or none."""
     guard = Guard(client, "rows", ttl=3600, beta=100)
     wanted = {id: b"%d" % id for id in range(100)}
 

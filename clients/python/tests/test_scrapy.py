@@ -1,4 +1,4 @@
-"""The Scrapy component: it fetches what Scrapy's own filter fetches, as often, whatever happens on the way."""
+"""The Scrapy component fetches the same pages as Scrapy's own filter, equally often, even if the server fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def site() -> Iterator[Site]:
 
 
 def run(start_urls: list[str], **settings: Any) -> tuple[dict[str, Any], str]:
-    """The statistics of a crawl, and its log."""
+    """Returns the statistics of a crawl, and its log."""
     command = [sys.executable, str(Path(__file__).with_name("crawl.py")), json.dumps(start_urls), json.dumps(settings)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     lines = done.stdout.splitlines()
@@ -50,7 +50,7 @@ def run(start_urls: list[str], **settings: Any) -> tuple[dict[str, Any], str]:
 
 @pytest.fixture(scope="module")
 def exact() -> dict[str, int]:
-    """What Scrapy's own filter fetches, and how often."""
+    """The pages that Scrapy's own filter fetches, and how often."""
     site = Site()
     run([site.url + "/"])
     site.close()
@@ -113,7 +113,7 @@ def test_a_server_that_comes_back(site: Site, start: Start, exact: dict[str, int
         crawl = threads.submit(run, [site.url + "/"], BLOOMGATE_URL=url, **ADDON, **reactor)
         assert killed.wait(PATIENCE)
         time.sleep(1)
-        # In this thread: the server ends with the thread that has started it.
+        # Started in this thread, because the server ends with the thread that started it.
         server.start()
         stats, log = crawl.result()
     assert set(site.fetched) == set(exact), log
@@ -122,7 +122,7 @@ def test_a_server_that_comes_back(site: Site, start: Start, exact: dict[str, int
 
 
 async def test_a_reply_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch may have been added: of each fingerprint one request counts as new, not both that the page has."""
+    """The batch may have been added. One request per fingerprint counts as new, not both requests of the page."""
     outcomes: list[Any] = [redis.ConnectionError("Connection closed by server."), [False] * 4]
 
     async def add_once(_: Any) -> list[bool]:

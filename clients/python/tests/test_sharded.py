@@ -1,4 +1,4 @@
-"""Sharded filters in a cluster of three and on a plain server: what clients/specification does not call."""
+"""Sharded filters in a cluster of three and on a plain server: the parts that clients/specification does not cover."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_threads(client: redis.Redis, protocol: int, spans: InMemorySpanExporter
 
 
 async def test_asyncio(client: redis.Redis, aclient: redis.asyncio.Redis, spans: InMemorySpanExporter) -> None:
-    """What `load` does is inside its span, and the span inside the caller's."""
+    """The work of `load` is inside its span, and the span is inside the caller's span."""
     Filter(client, "tasks").insert(range(10), capacity=100)
     guard = bloomgate.asyncio.Guard(aclient, "tasks")
     tracer = trace.get_tracer("test")

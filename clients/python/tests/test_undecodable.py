@@ -22,7 +22,7 @@ NEW = b"v2:new"
 
 
 class Versioned:
-    """A codec that reads only what its own version has written."""
+    """A codec that decodes only values of its own version."""
 
     def __init__(self, version: str) -> None:
         self.mark = version.encode() + b":"
@@ -38,7 +38,7 @@ class Versioned:
 
 @pytest.fixture(params=["with-ttl", "without-ttl"])
 def cached(client: redis.Redis, request: pytest.FixtureRequest) -> redis.Redis:
-    """A server that has a row cached as version 1 has written it."""
+    """A server with a cached row that version 1 has encoded."""
     Filter(client, "rows").insert(range(1, 10), capacity=100)
     for id in range(1, 4):
         client.set(f"{{rows}}:{id}", OLD, ex=3600 if request.param == "with-ttl" else None)
@@ -54,7 +54,7 @@ def guards_of(client: redis.Redis, count: int, version: str = "v2", **options: A
 
 
 def run_all(calls: list[Callable[[], Any]]) -> tuple[list[threading.Thread], list[Any]]:
-    """Starts each call in a thread, and collects what they return or raise."""
+    """Starts each call in a thread, and collects their results and exceptions."""
     found: list[Any] = []
 
     def run(call: Callable[[], Any]) -> None:
@@ -111,8 +111,8 @@ def test_many_rows_at_once(cached: redis.Redis) -> None:
 
 
 def test_a_caller_that_has_waited_for_it(client: redis.Redis, port: int) -> None:
-    """Another process fills what this one cannot decode. The caller that has waited for it in the server replaces it, and
-    leaves its place there to one other caller, not to two."""
+    """Another process fills a value that this process cannot decode. The caller that waited for it in the server replaces it,
+    and only one other caller then waits in the server."""
     Filter(client, "rows").insert(range(1, 10), capacity=100)
 
     two = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=2, socket_timeout=PATIENCE)
@@ -135,8 +135,8 @@ def test_a_caller_that_has_waited_for_it(client: redis.Redis, port: int) -> None
 
 
 def test_two_versions_at_once_load_one_at_a_time(cached: redis.Redis) -> None:
-    """While processes of both versions serve, each replaces what the other has cached. Still, the database gets no more than
-    one query for the row at a time."""
+    """While processes of both versions run, each replaces the values of the other. Still, at most one query for the row runs
+    at a time."""
     cached.set(KEY, b"v0:row", keepttl=True)
     guards = guards_of(cached, 2, "v1") + guards_of(cached, 2, "v2")
     lock = threading.Lock()
@@ -160,7 +160,7 @@ def test_two_versions_at_once_load_one_at_a_time(cached: redis.Redis) -> None:
 
 
 def test_a_client_with_the_permissions_of_a_reader(client: redis.Redis, port: int) -> None:
-    """It needs no command but the guard's, also for a value that never expires."""
+    """It needs only the guard's commands, even for a value that never expires."""
     Filter(client, "rows").insert([1, 2], capacity=100)
     client.set(KEY, OLD)
     client.set("{rows}:2", OLD, ex=3600)

@@ -1,4 +1,4 @@
-"""valkey-py's clients are equal where they are used."""
+"""Clients of valkey-py behave like the clients of redis-py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where callers wait: the flights of a process under every kind of interleaving, and connections that waiting callers leave
-to those who load."""
+"""Where callers wait: the flights of a process under random interleavings, and the connections that waiting callers leave to
+loading callers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ID = b"row"
 
 
 class Model:
-    """Callers that fetch one row step by step, in an order that a seed chooses, from a server that has one lease. Some are
-    cancelled between two steps, some stop waiting early, some loads fail, and the row changes now and then."""
+    """Callers that fetch one row step by step, in an order that a seed chooses, from a server that has one lease. Some callers
+    are cancelled between two steps, some stop waiting early, some loads fail, and the row sometimes changes."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -47,13 +47,13 @@ class Model:
         assert self.server_waiters <= 1, "at most one caller of a process waits in the server"
 
     def change(self) -> None:
-        """What BF.CHANGED does: from now on no caller that begins may get the value of before."""
+        """The effect of BF.CHANGED: a caller that begins from now on must not get the earlier value."""
         self.version += 1
         self.cached = None
         self.is_leased = False
 
     def caller(self, number: int) -> Iterator[Callable[[], bool]]:
-        """One caller: yields, between its steps, whether it can go on."""
+        """One caller. Between its steps, yields a function that returns whether it can continue."""
         begun = self.version
         [flight] = self.flights.begin([ID], self.clock())
         try:
@@ -149,7 +149,7 @@ def begin(flights: Flights, begun: int) -> Flight:
 
 
 def test_an_answer_that_was_given_is_not_handed_on() -> None:
-    """A caller that began after the answer was asked for may know of a change that the answer does not have."""
+    """A caller that began after the fetch was sent may know of a change that the answer lacks."""
     flights = Flights()
     first, second = begin(flights, 1), begin(flights, 2)
     first.asked = 3
@@ -228,7 +228,8 @@ def test_more_callers_than_connections(bloom: Any, probe: redis.Redis, port: int
 
 @pytest.mark.parametrize("many", [False, True])
 def test_loads_without_a_server(bloom: Any, many: bool) -> None:
-    """One load of a row runs and one more is next, whatever the crowd. Each caller gets a row that is not older than its call."""
+    """However many callers there are, one load of a row runs and at most one more follows. Each caller gets a row that is not
+    older than its call."""
     version = loads = running = most = 0
     lock = threading.Lock()
 
@@ -261,7 +262,7 @@ def test_loads_without_a_server(bloom: Any, many: bool) -> None:
 
 
 def test_a_load_that_is_cancelled_by_gevent(probe: redis.Redis) -> None:
-    """It says nothing of the row: another caller loads it."""
+    """The cancellation is not an outcome for the row, so another caller loads it."""
     guard = Guard(probe, "rows")
     timeout = type("Timeout", (BaseException,), {"__module__": "gevent.timeout"})
     began, end = threading.Event(), threading.Event()

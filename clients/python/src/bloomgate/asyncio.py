@@ -61,7 +61,7 @@ class ShardedFilter(ShardedMethods, TaskBatches):
 
     @classmethod
     async def open(cls, client: AsyncClient, name: Key) -> ShardedFilter:
-        """Opens a sharded filter that exists."""
+        """Opens an existing sharded filter."""
         filter = cls(client, name)
         await adrive(client, filter._error, filter._open())
         return filter
@@ -79,9 +79,8 @@ class ShardedFilter(ShardedMethods, TaskBatches):
         **words: Unpack[Words],
     ) -> ShardedFilter:
         """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
-        Filters that are to be merged need the same `seed`. Raises FilterExists if there is one with this name; `resume`
-        completes a creation that was interrupted. Do not use `resume` to replace a lost shard: the new shard would deny the
-        items of the lost one."""
+        Filters that are to be merged need the same `seed`. Raises FilterExists if a filter with this name exists; `resume`
+        completes an interrupted creation. Do not use `resume` to replace a lost shard: its items would be reported absent."""
         await adrive(client, client_error(client, is_async=True), create_steps(name, rate, capacity, shards, resume, words))
         return await cls.open(client, name)
 
@@ -89,10 +88,10 @@ class ShardedFilter(ShardedMethods, TaskBatches):
 class Guard(GuardMethods[V], Tasks):
     """Reads database rows by id through a filter and a cache; `bloomgate.Guard` documents the options.
 
-    A load that takes longer than `soft_timeout` continues in a task of its own.
+    A load that takes longer than `soft_timeout` continues in a separate task.
 
-    A task that is cancelled gives up the lease that it holds or is about to get. If the server takes longer than 0.25 s to
-    answer, that happens in the background."""
+    A cancelled task gives up the lease that it holds or is about to get; in the background, if the server takes longer than
+    0.25 s to answer."""
 
     @overload
     def __init__(

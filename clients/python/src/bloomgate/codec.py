@@ -31,9 +31,9 @@ class Bytes:
 
 
 class Json:
-    """Converts values that JSON can represent, in UTF-8. `default`, as of `json.dumps`, converts others: `Json(default=str)`
-    stores dates as texts, and every caller gets texts. NaN and infinities raise ValueError: other readers of JSON refuse
-    them."""
+    """Converts values that JSON can represent, in UTF-8. `default` converts all other types, as in `json.dumps`:
+    `Json(default=str)` stores dates as strings, and every caller gets strings. NaN and infinities raise ValueError: other
+    readers of JSON refuse them."""
 
     def __init__(self, *, default: Callable[[Any], Any] | None = None) -> None:
         self._encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=default)

@@ -31,17 +31,17 @@ def connect(url: str, *, timeout: float = TIMEOUT_S, **chosen: Any) -> redis.Red
     """Returns a client for `redis://host:port/db`.
 
     A command whose connection is lost raises. redis-py would send it again; but an add that arrives twice answers that the
-    item was in, and a guard whose BF.FETCH arrives twice waits for a lease of its own.
+    item was present, and a guard whose BF.FETCH arrives twice waits for its own lease.
 
-    A command raises if its reply takes longer than `timeout` seconds (1). Where the server withholds a reply because the
-    command waits (a guard's `wait` and `replicas_timeout`), the time limit is that much longer. Connecting takes at most
-    `timeout`, too. If all `max_connections` (100) are in use, a caller waits for one for as long; redis-py would raise at once.
-    Other options are those of redis-py's connections."""
+    A command raises if its reply takes longer than `timeout` seconds (1). A command that waits in the server extends this
+    limit by its wait (a guard's `wait` and `replicas_timeout`). `timeout` also limits connecting. If all `max_connections`
+    (100) are in use, a caller waits for a connection for up to `timeout`; redis-py would raise at once. Other options are
+    passed to redis-py's connections."""
     pool = redis.BlockingConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **options(timeout, chosen))
     return redis.Redis.from_pool(pool)
 
 
 def aconnect(url: str, *, timeout: float = TIMEOUT_S, **chosen: Any) -> redis.asyncio.Redis:
-    """Returns such a client of `redis.asyncio`. It is exported as `bloomgate.asyncio.connect`."""
+    """Like `connect`, but returns a client of `redis.asyncio`. It is exported as `bloomgate.asyncio.connect`."""
     pool = redis.asyncio.BlockingConnectionPool.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options(timeout, chosen))
     return redis.asyncio.Redis.from_pool(pool)

@@ -7,7 +7,7 @@ from __future__ import annotations
 class BloomgateError(Exception):
     """The base class of this package's errors.
 
-    `answers` has the answers of a failed batch: True, False, or None where the answer is unknown."""
+    `answers` are the answers of a failed batch: True, False, or None for an unknown answer."""
 
     answers: list[bool | None]
 
@@ -37,7 +37,7 @@ class FilterLoading(BloomgateError):
 
 
 class ShardMissing(FilterMissing):
-    """A shard of a sharded filter is missing, so answers for its items are unknown."""
+    """A shard of a sharded filter is missing, so the answers for its items are unknown."""
 
 
 class ShardsChanged(BloomgateError):

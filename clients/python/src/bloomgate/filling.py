@@ -21,8 +21,8 @@ def fill_steps(
 ) -> Steps[int]:
     """Fills `{key}~filling`, and renames it to `key`. Returns how many ids were new.
 
-    With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas
-    do not have yet."""
+    With SYNC, the server also replicates ids that were not new: another client may have added them, and the replicas may lack
+    its writes."""
     source = windows_of(ids)
     durability.check_client(client)
     check_socket_timeout(client, durability.timeout if durability.calls() else 0)

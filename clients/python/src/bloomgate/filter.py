@@ -26,7 +26,7 @@ def nothing(_reply: Any) -> None:
 
 
 def plan_steps(rate: float, capacity: int, items: int | None, tightening: float | None, words: Words) -> Steps[Plan]:
-    # As text, because a cluster's client looks for a subcommand here.
+    # As a string, because a cluster's client looks for a subcommand here.
     command: list[Word] = ["BF.PLAN", str(rate), capacity, *creation_words(words)]
     if tightening is not None:
         command += ["TIGHTENING", tightening]
@@ -218,8 +218,8 @@ class Filter(FilterMethods, ThreadBatches):
 
     Every method raises FilterMissing, FilterFull, FilterLoading, FilterExists or ModuleMissing where these apply, and
     otherwise the client library's errors (`redis.RedisError`). Items are bytes, str (as UTF-8) or int (in decimal); anything
-    else raises TypeError. A client that repeats a command after a lost connection may report that an item was in, because the
-    first attempt added it. If that matters, use `bloomgate.connect`."""
+    else raises TypeError. A client that repeats a command after a lost connection may report a new item as present, because
+    the first attempt added it. If that matters, use `bloomgate.connect`."""
 
     def __init__(self, client: Client, key: Key, *, create: bool = True) -> None:
         ThreadBatches.__init__(self, client)

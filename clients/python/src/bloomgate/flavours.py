@@ -1,5 +1,5 @@
-"""One list of methods for threads and for tasks. A `method` is written once, as steps: an object for threads runs them when
-it is called, and one for tasks when the call is awaited. Type checkers and editors see the signature of either."""
+"""One set of methods for threads and for tasks. A `method` is written once, as steps: an object for threads runs them when the
+method is called, and an object for tasks when the call is awaited. Type checkers and editors see the signature of each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Tasks(Prepared):
 
 
 class method(Generic[P, R]):
-    """Decorates steps: `object.name(...)` runs them, and `Class.name` is the function itself."""
+    """Decorates a function that returns steps: `object.name(...)` runs the steps, and `Class.name` is the function itself."""
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Steps[R]]) -> None:
         self._steps = steps
@@ -87,7 +87,7 @@ class Batches:
 
     @method
     def exists_many(self, items: Items) -> Steps[list[bool]]:
-        """Looks items up."""
+        """Looks up items."""
         return many(items, self._exists_window)
 
     @method
@@ -122,7 +122,7 @@ class ThreadBatches(Batches, Threads):
 
     def add_each(self, items: Iterable[Item]) -> Iterator[bool]:
         """Like `add_many`, but returns an iterator of the answers, for batches larger than memory. Items are read as the
-        answers are consumed, up to 8,000 ahead; the rest is not added."""
+        answers are consumed, up to 8,000 ahead; items that were not read are not added."""
         return self._each(items, self._add_window)
 
     def exists_each(self, items: Iterable[Item]) -> Iterator[bool]:
@@ -139,7 +139,7 @@ class TaskBatches(Batches, Tasks):
 
     def add_each(self, items: Items) -> AsyncIterator[bool]:
         """Like `add_many`, but returns an iterator of the answers, for batches larger than memory. Items are read as the
-        answers are consumed, up to 8,000 ahead; the rest is not added."""
+        answers are consumed, up to 8,000 ahead; items that were not read are not added."""
         return self._each(items, self._add_window)
 
     def exists_each(self, items: Items) -> AsyncIterator[bool]:

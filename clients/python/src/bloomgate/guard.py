@@ -109,17 +109,17 @@ class Guard(GuardMethods[V], Threads):
     (WAIT) within `replicas_timeout`. With `aof`, the append-only file on disk must contain it (WAITAOF). `announce_to` lists
     filters that are being filled; each id is announced to them first.
 
-    Feed: `feed=True` is for a table that `bloomgate follow` follows (docs/feed.md). Writers then need no guard: `changed`,
-    `announce`, `confirm` and `forget` do nothing, because the follower announces every writer's changes. A row is reported
-    absent only while the follower's heartbeat exists, and callers wait for rows with a write in flight. `announce_to`,
-    `replicas` and `aof` are refused. The follower's `cache-key` must be `prefix` followed by its `item`. `fresh` limits the
-    age of an answer while the heartbeat is missing: rows are loaded again after that time. It is at least `lease`; 0 sets no
-    limit.
+    Feed: `feed=True` is for a table that is followed by `bloomgate follow` (docs/feed.md). Writers then need no guard:
+    `changed`, `announce`, `confirm` and `forget` do nothing, because the follower announces every writer's changes. A row is
+    reported absent only while the follower's heartbeat exists, and callers wait for rows with a write in flight.
+    `announce_to`, `replicas` and `aof` are refused. The follower's `cache-key` must be `prefix` followed by its `item`.
+    `fresh` limits the age of an answer while the heartbeat is missing: rows are loaded again after that time. It is at least
+    `lease`; 0 sets no limit.
 
-    `prefix` is the prefix of cache keys, by default `{filter}:`. `codec` converts rows to bytes and back; the default takes
+    `prefix` is the prefix of cache keys, by default `{filter}:`. `codec` converts rows to bytes and back; by default rows are
     bytes. `load` and `load_many` are the default loaders of calls.
 
-    `counts` has the guard's events by name; clients/python/README.md lists them."""
+    `counts` are the guard's events by name; clients/python/README.md lists them."""
 
     @overload
     def __init__(
@@ -186,7 +186,7 @@ class Guard(GuardMethods[V], Threads):
                 try:
                     return steps.codec.decode(found.value)
                 except Exception:
-                    # It is counted, and replaced.
+                    # `steps.get` counts the failure, and replaces the value.
                     pass
         return self._run(steps.get(key, partial(load, id), ttl, begun, found))
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 Rows = dict[bytes, V | None]
 
 LONGEST_WAIT_S = 60.0
-"""How long callers wait for another caller's load without the server before they check again."""
+"""How long callers wait, without the server, for another caller's load before they check again."""
 
 
 def is_cancelled(error: BaseException) -> bool:
@@ -39,7 +39,7 @@ class Loading:
         self.guard = guard
         self.ids = ids
         self.outer = LOADING.get()
-        # A task that the load has begun may outlive it, and still see it.
+        # A task that the load has started may outlive the load, and still see this object.
         self.is_over = False
 
 
@@ -124,7 +124,7 @@ class Reading(Generic[V]):
             finally:
                 self.guard.flights.end(flights)
             direct += failed
-            # By the time the first row is there, most of the others are, too.
+            # By the time the first row is loaded, most of the others are, too.
             if not left or time.monotonic() >= deadline or not (yield from self.read(left[0], deadline)):
                 break
             left = left[1:]
@@ -138,7 +138,7 @@ class Reading(Generic[V]):
 
     def settle(self, flights: Sequence[Flight], answers: Sequence[Any]) -> Steps[tuple[list[bytes], list[bytes]]]:
         """Decodes the rows of answers, and loads those with leases. Fetches rows again whose values cannot be decoded. Returns
-        the ids of the rows that other callers load, and those for which the server failed."""
+        the ids of rows that other callers load, and the ids for which the server failed."""
         waiting: list[bytes] = []
         failed: list[bytes] = []
         has_values = True
@@ -154,7 +154,7 @@ class Reading(Generic[V]):
                     self.rows[flight.id] = row
                     flight.shares = one if one.word == "absent" else Fetched("hit", value=one.value)
                     if token:
-                        # Another caller has replaced the value meanwhile. The new one is not due for a refresh.
+                        # Another caller has replaced the value meanwhile. The new value is not due for a refresh.
                         replaced[flight.id] = token
                 elif token:
                     flight.token = token
@@ -181,7 +181,7 @@ class Reading(Generic[V]):
                 yield from self.guard.give_up({flight.id: flight.token for flight in flights if flight.token})
                 raise
         if leased := [flight for flight in flights if flight.token]:
-            # Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+            # Only flights with a lease will load a row, so no caller in this process needs to wait for the others.
             self.guard.flights.end(flight for flight in flights if not flight.token)
             self.rows |= yield from self.load_leased(leased, has_values)
         return waiting, failed
@@ -240,9 +240,9 @@ class Reading(Generic[V]):
         return encoded, rows
 
     def unguarded(self, ids: Sequence[bytes]) -> Steps[None]:
-        """Loads rows without the server, because it does not answer, or because another caller loads them and takes too long.
-        Fills nothing. At most one such load of a row runs in this process. Callers that arrive during it share the next load,
-        which begins after their calls, so they get no row older than that. A load does not wait for its own rows."""
+        """Loads rows without the server, because it does not answer or because another caller's load takes too long. Fills
+        nothing. At most one such load of a row runs in this process. Callers that arrive during it share the next load, which
+        begins after their calls, so their rows are not older than their calls. A load does not wait for its own rows."""
         guard = self.guard
         guard.count("unguarded", len(ids))
         left = flights = guard.direct.begin(ids, self.begun)
@@ -268,14 +268,14 @@ class Reading(Generic[V]):
             guard.direct.end(flights)
 
     def load_leased(self, flights: Sequence[Flight], has_values: bool) -> Steps[Rows[V]]:
-        """Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
-        (`has_values`), these are served when the load fails or takes longer than `soft_timeout`. In the latter case the load
-        continues in the background."""
+        """Loads rows under leases, and fills them or gives the leases up. If old values of all rows are cached (`has_values`),
+        they are served if the load fails or takes longer than `soft_timeout`. In the latter case the load continues in the
+        background."""
         soft_timeout, background = self.guard.options.soft_timeout, self.guard.background
         if soft_timeout is None or not has_values:
             return (yield from self.load_and_fill(flights, has_values))
         if not background.take():
-            # Too many loads are running already.
+            # Too many loads are running in the background.
             if (old := (yield from self.old_values(flights))) is None:
                 return (yield from self.load_and_fill(flights, has_values))
             yield from self.end_failed(flights)
@@ -296,8 +296,8 @@ class Reading(Generic[V]):
         return rows
 
     def end_failed(self, flights: Sequence[Flight], is_cancelled: bool = False) -> Steps[None]:
-        """Ends the leases of a load that has failed. With `fail_safe`, no caller gets another lease before a back-off has
-        passed."""
+        """Ends the leases of a failed load. With `fail_safe`, the server grants no lease for these rows until a back-off
+        ends."""
         back_off = ["BACKOFF"] if self.guard.fail_safe_ms and not is_cancelled else []
         yield from self.guard.give_up({flight.id: flight.token for flight in flights}, *back_off)
 
@@ -318,8 +318,8 @@ class Reading(Generic[V]):
         return rows
 
     def old_values(self, flights: Sequence[Flight]) -> Steps[Rows[V] | None]:
-        """Fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a
-        row may have been changed during the load, and then its value has been deleted. Returns nothing unless all have one."""
+        """Fetches cached values that may be old. Returns None unless all rows have a value. Values that were fetched before a
+        load must not be used: a row may have changed during the load, which deletes its value."""
         found = yield from self.guard.fetch([flight.id for flight in flights], "PEEK")
         rows = {}
         for flight, one in zip(flights, found, strict=True):
@@ -336,7 +336,7 @@ class GuardReads(GuardSteps[V]):
         return milliseconds("ttl", self.options.ttl if of_call is None else of_call)
 
     def get(self, id: bytes, load: Callable[[], Any], ttl: float | None, begun: int, found: Any = None) -> Steps[V | None]:
-        """Reads a row. `found` is what a fetch has answered already that was sent after this call began."""
+        """Reads a row. `found` is the answer to a fetch that was sent after this call began."""
         call: Reading[V] = Reading(self, self.ttl_ms(ttl), begun, lambda _: load(), lambda loaded, _: loaded)
         if found is None and (near := self.near_row(id)) is not None:
             return near[0]
@@ -346,7 +346,7 @@ class GuardReads(GuardSteps[V]):
         return call.rows[id]
 
     def get_in_transaction(self, id: bytes, load: Callable[[], Any]) -> Steps[V | None]:
-        """Returns a row that is cached and not old, or what `load` returns, which is neither filled nor shared."""
+        """Returns a row that is cached and not old, or else the result of `load`, which is neither filled nor shared."""
         [found] = yield from self.fetch([id])
         if isinstance(found, Fetched):
             yield from self.give_up(tokens_in([id], [found]))
@@ -360,8 +360,8 @@ class GuardReads(GuardSteps[V]):
     def get_many(
         self, ids: Iterable[Item], load_many: Callable[[list[Any]], Any], ttl: float | None
     ) -> Steps[dict[Any, V | None]]:
-        """Reads rows. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the first of
-        them, and returned under each."""
+        """Reads rows. Ids with the same bytes, such as 7 and "7", name one row: it is loaded by the first id, and returned for
+        each."""
         refuse_single(ids)
         asked = {id: item_bytes(id) for id in ids}
         first: dict[bytes, Any] = {}

@@ -28,50 +28,51 @@ BATCH = 500
 """The most ids that are sent together."""
 
 BATCH_BYTES = 1 << 20
-"""The most bytes of rows that are filled together; a larger row goes alone."""
+"""The most bytes of rows that are filled together; a larger row is filled alone."""
 
 USUAL_LEASE_MS = 3000
-"""The server's default."""
+"""The server's default lease."""
 
 JITTER = 0.1
-"""Times to live are shortened by up to this share, at random: rows that are filled together do not expire together."""
+"""The largest share by which times to live are shortened at random, so that rows filled together do not expire together."""
 
 PAUSE_S = 2.0
-"""How long callers go to the database at once after the server has not answered in time, or has refused to end a lease."""
+"""How long callers query the database directly after the server has timed out, or has refused to end a lease."""
 
 REPEAT_S = 0.1
-"""The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for."""
+"""The pause before a confirmation is repeated, and before a row is fetched again if the caller cannot wait for it in the
+server."""
 
 BACKGROUND_LOADS = 64
 """The most loads of a guard that continue in the background after their `soft_timeout`."""
 
 
 class Paused(Exception):
-    """The answer to a fetch that is not sent, because the server has not answered in time a moment ago."""
+    """The answer to a fetch that is not sent, because the server has timed out a moment ago."""
 
 
 PAUSED = Paused()
 
 
 def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
-    """The `undo` of commands that have to reach the server, whatever becomes of the task that sends them."""
+    """The `undo` of commands that must reach the server even if the task that sends them is cancelled."""
     return ()
 
 
 UNREACHED = {"TimeoutError", "RedisClusterException", "ValkeyClusterException"}
-"""The names of errors that may have taken long: the client has waited for a reply, or for one node of a cluster after the
-other."""
+"""The names of errors that may have taken long: the client has waited for a reply, or for several nodes of a cluster in
+turn."""
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether an error says that the server was not reached. Other errors of a client are answers."""
+    """Whether an error means that the server was not reached. Other errors of a client are answers of the server."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    # Python's own TimeoutError says that replicas are late.
+    # Python's own TimeoutError means that replicas are late.
     return not isinstance(error, TimeoutError) and bool(names & {"ConnectionError", *UNREACHED})
 
 
 def is_late(error: Exception) -> bool:
-    """Whether an error may have taken long."""
+    """Whether an error may have occurred after a long wait."""
     return type(error).__name__ in UNREACHED
 
 
@@ -86,7 +87,7 @@ def tokens_in(ids: Iterable[bytes], answers: Iterable[Any]) -> dict[bytes, bytes
 
 
 class GuardSteps(Generic[V]):
-    """The commands of one guard, and what it has learned of its server."""
+    """The commands of one guard, and its knowledge of the server's state."""
 
     def __init__(
         self, filter: Key, codec: Codec[V], options: GuardOptions, slots: Slots, make_event: Callable[[], Event]
@@ -101,7 +102,6 @@ class GuardSteps(Generic[V]):
         self.near = options.near
         self.has_reports: Callable[[], bool] = lambda: False
         self.feed = FeedKeys(self.filter) if options.feed else None
-        # The one key of the follower that the server does not refuse: it fills the filter under this name.
         self.fetch_options = self.words_of_options()
         self.grumble = Grumble()
         self.is_struck = False
@@ -112,7 +112,7 @@ class GuardSteps(Generic[V]):
         # Numbers calls, fetches and loads in the order in which they begin.
         self.clock: Callable[[], int] = itertools.count(1).__next__
         self.flights = Flights()
-        # Loads without the server: apart from `flights`, because they must not wait for a caller that tries a hung server.
+        # Loads without the server, separate from `flights`, because they must not wait for a caller that probes a hung server.
         self.direct = Flights()
         self.make_event = make_event
         self.together: Together | None = None
@@ -130,7 +130,8 @@ class GuardSteps(Generic[V]):
         return words
 
     def announce(self, ids: Sequence[Item]) -> Steps[None]:
-        """A writer's first call: raises the first error. With a feed, the follower makes the writers' calls."""
+        """Announces changes before their commit. Raises the first error. With a feed, the follower makes the writers'
+        calls."""
         if self.feed is not None:
             return
         for outcome in (yield from self.changed([item_bytes(id) for id in ids])):
@@ -138,7 +139,8 @@ class GuardSteps(Generic[V]):
                 raise outcome
 
     def confirm(self, ids: Sequence[Item]) -> Steps[None]:
-        """A writer's second call, which outlives a cancelled caller: readers would get the old row for a whole time to live."""
+        """Confirms changes after their commit, even if the caller is cancelled, because readers would otherwise get the old
+        row for a time to live."""
         if self.feed is None:
             yield Finish(self.confirm_each([item_bytes(id) for id in ids]))
 
@@ -182,7 +184,7 @@ class GuardSteps(Generic[V]):
         return [word for id in ids for word in (id, self.prefix + id)]
 
     def forget(self, ids: Sequence[Item]) -> Steps[None]:
-        """Deletes ids from the filter: raises the first error."""
+        """Deletes ids from the filter. Raises the first error."""
         if self.feed is not None:
             return
         for start in range(0, len(ids), BATCH):
@@ -195,10 +197,10 @@ class GuardSteps(Generic[V]):
     def fetch(
         self, ids: Sequence[bytes], *how: Word, wait_s: float = 0.0, finished: Callable[[], None] | None = None
     ) -> Steps[list[Any]]:
-        """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies, the
-        leases in them are given up. Several rows are one BF.MFETCH, or a few.
+        """Fetches rows. Returns a Fetched or an exception for each. If the caller is cancelled before the replies arrive, the
+        leases in them are given up. Several rows are fetched by one or a few BF.MFETCH.
 
-        `how` are further options. A caller that waits has taken one of the slots, and `finished` gives it back."""
+        `how` are additional options. A caller that waits has taken one of the slots, and `finished` releases it."""
         answers: list[Any] = []
         if self.is_struck and self.is_paused():
             if finished is not None:
@@ -221,7 +223,7 @@ class GuardSteps(Generic[V]):
             raise
         finally:
             if self.near is not None:
-                # Not what is filled: the server reports that as a change.
+                # Only hits, and not filled rows: the server reports a fill as a change.
                 pairs = zip(marks, answers, strict=False)
                 hits = {key: one.value for key, one in pairs if isinstance(one, Fetched) and one.word == "hit"}
                 self.near.end(marks, hits)
@@ -241,7 +243,7 @@ class GuardSteps(Generic[V]):
         return Call(words, parse_mfetch, node_of=self.filter)
 
     def near_row(self, id: bytes) -> tuple[V] | None:
-        """Returns the row that the near cache has, if the codec can read it. Nothing if no changes are reported."""
+        """Returns the row in the near cache, if the codec can decode it; None while changes are not reported."""
         value = self.near.get(self.prefix + id) if self.near is not None and self.has_reports() else None
         row, is_known = (None, False) if value is None else self.decode(Fetched("hit", value))
         if not is_known:
@@ -250,7 +252,7 @@ class GuardSteps(Generic[V]):
         return (cast(V, row),)
 
     def decode(self, found: Fetched) -> tuple[V | None, bool]:
-        """Returns the row in an answer, and whether it is known that there is such a row, or none."""
+        """Returns the row in an answer, and whether the answer determines if the row exists."""
         if found.word not in ("hit", "stale"):
             return None, found.word == "absent"
         try:
@@ -262,12 +264,12 @@ class GuardSteps(Generic[V]):
             return None, False
 
     def is_simple(self) -> bool:
-        """Whether a fetch of a row is its BF.FETCH and nothing else."""
+        """Whether the fetch of a row consists only of its BF.FETCH."""
         return self.near is None and not self.is_struck
 
     def is_paused(self) -> bool:
-        """Whether a fetch has to be left out, after the server has not answered one in time. After a pause, one caller
-        fetches, while the pause goes on for the others."""
+        """Whether to skip the fetch, because the server has timed out. After a pause, one caller probes the server; the rest
+        stay paused."""
         now = time.monotonic()
         if now < self.paused_until:
             return True
@@ -306,18 +308,20 @@ class GuardSteps(Generic[V]):
         return [self.fill(id, token, "GIVEUP", *back_off) for id, token in tokens.items()]
 
     def give_up(self, tokens: Tokens, *back_off: Word) -> Steps[None]:
-        """Ends leases, so that other callers may load; with BACKOFF, after a time that doubles with each failure."""
+        """Ends leases, so that other callers may load; with BACKOFF, only after a time that doubles with each failure."""
         if tokens:
             self.check((yield Ask(self.give_up_calls(tokens, *back_off), nothing_to_undo, together=self.together)))
 
     def check(self, outcomes: Iterable[Any]) -> None:
-        """Begins a pause if the user has no permission to end leases: otherwise each call would wait for a lease to end."""
+        """Begins a pause if the user has no permission to end leases, because otherwise each call would wait until a lease
+        ends."""
         if any(type(one).__name__ == "NoPermissionError" for one in outcomes):
             self.pause()
 
     def fill_all(self, tokens: Tokens, encoded: Mapping[bytes, bytes | None], ttl_ms: int) -> Steps[None]:
-        """Fills rows, in batches. The server ends the lease of a fill that it refuses; one whose connection was lost is given
-        up, so that no caller waits until it ends. A server that did not answer in time would not answer GIVEUP either."""
+        """Fills rows, in batches. If the server refuses a fill, it ends the lease. A lease whose connection was lost is given
+        up, so that no caller waits until it expires. GIVEUP is not sent after a time-out, because the server would not answer
+        it either."""
         left = dict(tokens)
 
         def lost(outcomes: list[Any]) -> dict[bytes, bytes]:
@@ -353,7 +357,7 @@ class GuardSteps(Generic[V]):
         return part
 
     def pause(self) -> None:
-        """Makes callers go to the database at once for a while."""
+        """Begins a pause, in which callers query the database directly."""
         self.is_struck = True
         self.paused_until = time.monotonic() + PAUSE_S
 

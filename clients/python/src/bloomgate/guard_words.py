@@ -10,7 +10,8 @@ from .items import Key, refuse_single
 from .near import NearCache
 from .replies import text
 
-# The least and the most of each time, in seconds, and of each number, of which `beta` need not be whole: scripts/generate-options.
+# The range of each time, in seconds, and of each number, which must be an integer except for `beta`.
+# scripts/generate-options writes these lines.
 TIMES: dict[str, tuple[float, float]] = {
     "ttl": (0.001, 1_000_000_000),
     "absent_ttl": (0.001, 1_000_000_000),
@@ -91,17 +92,17 @@ class GuardOptions:
 
     @property
     def fail_safe_ms(self) -> int:
-        """How long a value stays in the cache after it was fresh."""
+        """How long a value stays cached after its time to live."""
         return round(self.fail_safe * 1000)
 
     @property
     def longest_wait(self) -> float:
-        """The longest time for which the server holds back a reply."""
+        """The longest time for which the server withholds a reply."""
         return max(self.wait, self.replicas_timeout if self.replicas or self.aof else 0)
 
 
 def check_number(name: str, number: object) -> None:
-    """Refuses a number that is out of the range of the option of this name, or not whole."""
+    """Raises an error if a number is out of the range of the option with this name, or not an integer."""
     least, most = NUMBERS[name]
     kinds = (int, float) if name == "beta" else (int,)
     if isinstance(number, bool) or not isinstance(number, kinds) or not least <= number <= most:
@@ -109,7 +110,7 @@ def check_number(name: str, number: object) -> None:
 
 
 def milliseconds(name: str, seconds: float) -> int:
-    """Converts a time, which has to be in the range of the option of this name."""
+    """Converts a time, which must be in the range of the option with this name."""
     least, most = TIMES[name]
     if not least <= seconds <= most:
         raise ValueError(f"{name} is from {least} to {most} seconds, not {seconds!r}")
@@ -117,7 +118,7 @@ def milliseconds(name: str, seconds: float) -> int:
 
 
 class Fetched(NamedTuple):
-    """A reply of BF.FETCH: `value` comes with hit and stale, `token` with load and stale."""
+    """A reply of BF.FETCH: `value` is set for hit and stale, `token` for load and stale."""
 
     word: str
     value: bytes = b""
@@ -159,13 +160,13 @@ def parse_mfetch(reply: Any) -> list[Any]:
 
 
 def parse_fill(reply: Any) -> bool:
-    """Whether the token was still valid."""
+    """Returns whether the token was still valid."""
     return reply is not None
 
 
 def in_slot_of(filter: bytes) -> bytes:
-    """Returns a beginning of key names in the cluster slot of the filter. Its hash tag is what stands between the first `{`
-    and the next `}`, or else the whole name."""
+    """Returns a prefix of key names in the cluster slot of the filter. Its hash tag is the text between the first `{` and the
+    next `}`, or else the whole name."""
     opened = filter.find(b"{")
     closed = filter.find(b"}", opened + 1) if opened >= 0 else -1
     if closed > opened + 1:
@@ -176,12 +177,12 @@ def in_slot_of(filter: bytes) -> bytes:
 
 
 def cache_prefix(filter: bytes) -> bytes:
-    """Returns what precedes an id in the name of its cache key."""
+    """Returns the prefix of cache keys."""
     return in_slot_of(filter) + b":"
 
 
 class FeedKeys:
-    """The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs."""
+    """The keys that `bloomgate follow` uses for a filter; crates/follow/src/config.rs defines their names."""
 
     def __init__(self, filter: bytes) -> None:
         base = in_slot_of(filter)
@@ -195,8 +196,8 @@ def filling_name(filter: bytes) -> bytes:
 
 
 def check_socket_timeout(client: object, longest_wait: float) -> None:
-    """Refuses a cluster's client that would give up on a reply before the server sends it. Other clients wait longer for
-    commands that wait in the server."""
+    """Refuses a cluster's client whose time limit is too short for commands that wait in the server. Other clients extend
+    their limit for such commands."""
     kwargs = getattr(getattr(client, "nodes_manager", client), "connection_kwargs", None) or {}
     timeout = kwargs.get("socket_timeout")
     if isinstance(timeout, (int, float)) and timeout <= longest_wait:

@@ -13,7 +13,7 @@ Items = Iterable[Item] | AsyncIterable[Item]
 Key = bytes | str
 
 COMMAND_ITEMS = 500
-"""The most items of one command. More gain nothing (docs/speed.md), and delay other clients of the server."""
+"""The most items of one command. Larger commands gain nothing (docs/speed.md), and delay other clients of the server."""
 
 COMMAND_BYTES = 1 << 20
 """The most bytes of one command's items, unless it has one item."""
@@ -40,7 +40,7 @@ def item_bytes(item: Item) -> bytes:
 
 
 def refuse_single(items: object) -> None:
-    """Refuses a single item where a batch is expected, though it can be iterated."""
+    """Refuses a single item where a batch is expected, although it can be iterated."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"items is one {type(items).__name__}; it should be an iterable of items, such as a list")
 
@@ -81,7 +81,7 @@ def windows(items: Iterable[Item]) -> Iterator[Window]:
 
 
 async def async_windows(items: Items) -> AsyncIterator[Window]:
-    """Like `windows`, for iterables of both kinds."""
+    """Like `windows`, for synchronous and asynchronous iterables."""
     if not isinstance(items, AsyncIterable):
         for window in windows(items):
             yield window
@@ -95,6 +95,6 @@ async def async_windows(items: Items) -> AsyncIterator[Window]:
 
 
 def windows_of(items: Items) -> Windows:
-    """Splits items of either kind."""
+    """Splits a synchronous or asynchronous iterable."""
     refuse_single(items)
     return async_windows(items) if isinstance(items, AsyncIterable) else windows(items)

@@ -1,4 +1,4 @@
-"""Warnings of a component that works on without its server: once a minute, not once per request."""
+"""Warnings of a component that keeps working without its server: once a minute, not once per request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EVERY_S = 60.0
 
 
 class Grumble:
-    """Logs each kind of trouble at most once a minute."""
+    """Logs each kind of problem at most once a minute."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}

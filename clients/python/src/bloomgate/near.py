@@ -1,5 +1,5 @@
-"""Rows in the memory of this process, in front of the server. A connection of its own asks the server to report changes of all
-keys with the guard's prefix (`CLIENT TRACKING ... BCAST`, RESP3), and drops their values."""
+"""Rows in the memory of this process, in front of the server. On a separate connection, the server reports changes of all keys
+with the guard's prefix (`CLIENT TRACKING ... BCAST`, RESP3), and their values are dropped."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .log import Grumble
 from .steps import is_cluster, keep
 
 RETRY_S = 1.0
-"""The pause before a lost connection is made again. It doubles with each attempt that fails."""
+"""The pause before reconnecting. It doubles with each failed attempt."""
 
 MOST_RETRY_S = 30.0
 """The longest of these pauses."""
 
 CHECK_S = 1.0
-"""How often the thread looks whether the near cache is still in use."""
+"""How often the thread checks whether the near cache is still in use."""
 
 
 class NearCache:
-    """Keeps up to `items` values in this process, for `seconds` each. What it serves may be that much older than what the
-    server would answer. It needs `cachetools` (`pip install 'bloomgate[near]'`). Several guards may share one.
+    """Keeps up to `items` values in this process, for `seconds` each. A served value may be up to this much older than the
+    server's. It needs `cachetools` (`pip install 'bloomgate[near]'`). Several guards may share one near cache.
 
-    A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop`
-    removes the marks, and `end` stores those values whose marks are left."""
+    A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop` removes
+    marks, and `end` stores the values whose keys are still marked."""
 
     def __init__(self, items: int, seconds: float) -> None:
         from cachetools import TTLCache
@@ -69,22 +69,22 @@ class NearCache:
                         self._values[key] = values[key]
 
     def drop(self, keys: Iterable[bytes]) -> None:
-        """Forgets values, and does not store those that are fetched now."""
+        """Removes values, and discards their fetches in flight."""
         with self._lock:
             for key in keys:
                 self._values.pop(key, None)
                 self._marks.pop(key, None)
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all values."""
         with self._lock:
             self._values.clear()
             self._marks.clear()
 
 
 class Tracking:
-    """Follows the changes of the keys with a prefix. The near cache serves only while this `is_active`: without a connection,
-    changes are reported to nobody. Everything is dropped when it is lost and again when it is made."""
+    """Follows the changes of the keys with a prefix. The near cache serves values only while this `is_active`: without a
+    connection, no changes are reported. All values are dropped when the connection is lost, and again when it is restored."""
 
     def __init__(self, client: object, near: NearCache, prefix: bytes) -> None:
         if is_cluster(client):
@@ -99,7 +99,7 @@ class Tracking:
         self.is_active = False
 
     def start(self) -> None:
-        """Follows changes from now on, in a thread or a task as the client is for."""
+        """Follows changes from now on, in a thread or in a task, depending on the client."""
         if self._is_async:
             self.start_task()
         else:
@@ -108,7 +108,7 @@ class Tracking:
     def start_thread(self) -> None:
         """Starts a thread that follows changes, once in each process."""
         if self._follower != os.getpid():
-            # After a fork, the thread is in the other process.
+            # After a fork, the thread exists only in the parent process.
             self._follower = os.getpid()
             self._stopped()
             threading.Thread(target=self._follow, name="bloomgate tracking", daemon=True).start()
@@ -125,7 +125,7 @@ class Tracking:
             weakref.finalize(near, stop, loop, task)
 
     def _connection(self) -> Any:
-        """Returns a new connection, as those of the client but with RESP3 and without a limit to how long it reads."""
+        """Returns a new connection with the client's settings, but with RESP3 and without a read timeout."""
         chosen = {**self._pool.connection_kwargs, "protocol": 3, "decode_responses": False, "socket_timeout": None}
         return self._pool.connection_class(**chosen)
 
@@ -134,7 +134,7 @@ class Tracking:
             near.clear()
 
     def _changed(self, message: Any) -> None:
-        """Handles `invalidate` with a list of keys, or with none after FLUSHALL."""
+        """Handles `invalidate` with a list of keys, or with null after FLUSHALL."""
         near = self._near()
         if near is None:
             return
@@ -144,7 +144,7 @@ class Tracking:
             near.drop(bytes(key) for key in message[1])
 
     def _achanged(self, message: Any) -> asyncio.Future[None]:
-        """Does the same for redis.asyncio, which awaits the outcome, and valkey.asyncio, which does not."""
+        """Like `_changed`, for redis.asyncio, which awaits the result, and valkey.asyncio, which does not."""
         self._changed(message)
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
@@ -155,7 +155,7 @@ class Tracking:
         return ("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", self._prefix)
 
     def _began(self) -> None:
-        # What was fetched before is not tracked.
+        # Values that were fetched before are not tracked.
         self._clear()
         self._pause_s = RETRY_S
         self.is_active = True
@@ -165,8 +165,8 @@ class Tracking:
         self._clear()
 
     def _lost(self, error: Exception) -> float:
-        """Returns how long to wait before the next attempt. Any error may pass: a server may become a replica, a password
-        may be changed."""
+        """Returns how long to wait before the next attempt. Any error may be temporary: a server may become a replica, a
+        password may be changed."""
         self._grumble.about("the near cache serves nothing until the server reports changes again", error)
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, MOST_RETRY_S)

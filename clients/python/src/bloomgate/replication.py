@@ -11,8 +11,8 @@ from .steps import Call, is_cluster
 
 @dataclass(frozen=True)
 class Durability:
-    """How many replicas must have a write before it counts, and with `aof` whether it must be in the append-only files on
-    disk, that of the primary included."""
+    """How many replicas must acknowledge a write, and with `aof` whether it must be in the append-only files on disk,
+    including the primary's."""
 
     replicas: int = 0
     timeout: float = 1.0
@@ -27,8 +27,8 @@ class Durability:
             raise ValueError("replicas and aof need a plain client: that of a cluster cannot send WAIT to a certain node")
 
     def calls(self) -> list[Call[Any]]:
-        """Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
-        connection that they arrive on, and on another one answer at once."""
+        """Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes on their
+        own connection, and answer at once on another."""
         timeout_ms = milliseconds("replicas_timeout", self.timeout)
         if self.aof:
             return [Call(["WAITAOF", 1, self.replicas, timeout_ms])]
@@ -40,7 +40,7 @@ class Durability:
         return self.timeout if self.calls() else 0.0
 
     def take_error(self, outcomes: list[Any]) -> Exception | None:
-        """Takes the outcome of `calls` off the end of the outcomes. Returns what is wrong with it."""
+        """Removes the outcome of `calls` from the end of the outcomes. Returns its error, if any."""
         if not self.calls():
             return None
         outcome = outcomes.pop()

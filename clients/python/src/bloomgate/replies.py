@@ -1,5 +1,5 @@
 """The replies of BF.INFO, BF.STATS and BF.PLAN as dataclasses. In RESP2 they are flat lists of names and values with numbers
-as text, in RESP3 maps; the dataclasses are the same."""
+as text, and in RESP3 maps. The dataclasses are the same for both."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def booleans(reply: Any) -> list[bool | None]:
 
 
 def parse_info(reply: Any) -> Info:
-    """Reads BF.INFO without a field. A client whose `bf()` was called returns an object of redis-py's."""
+    """Parses BF.INFO without a field. A client whose `bf()` was called returns an object of redis-py."""
     if hasattr(reply, "insertedNum"):
         return Info(reply.capacity, reply.size, reply.filterNum, reply.insertedNum, reply.expansionRate)
     found = fields(reply)

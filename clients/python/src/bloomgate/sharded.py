@@ -1,5 +1,5 @@
-"""A filter in many shards, each in its own slot, which spread memory and load over the nodes of a cluster.
-docs/sharding.md has the contract."""
+"""A filter in many shards, each in its own slot, which spread memory and load over the nodes of a cluster. docs/sharding.md
+specifies it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def count_key(name: Key) -> bytes:
 
 
 def shard_capacity(capacity: int, shards: int) -> int:
-    """Returns the capacity of one shard: its part and four standard deviations, so that no shard fills early by chance."""
+    """Returns the capacity of one shard: its part plus four standard deviations, so that shards do not fill early by
+    chance."""
     part = capacity / shards
     return math.ceil(part + 4 * math.sqrt(part))
 
@@ -51,11 +52,11 @@ def check_shards(shards: int) -> int:
 
 
 TOGETHER = 256
-"""The most shards that a batch of small commands is sent to at a time."""
+"""The most shards to which small commands of one batch are sent at a time."""
 
 
 def in_order(order: list[int], answers: Sequence[T]) -> list[T]:
-    """Returns the answers by position; `order` has the position of each."""
+    """Returns the answers sorted by their positions, which `order` lists."""
     return [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
 
 
@@ -128,7 +129,7 @@ class ShardedMethods(Batches):
             raise ShardMissing(f"{len(missing)} of {self.shards} shards are missing, the first is {missing[0]!r}")
 
     def _each_shard(self, call: Callable[[bytes], Call[T]]) -> Steps[list[T]]:
-        """Sends one command for every shard."""
+        """Sends one command to every shard."""
         results: list[T] = []
         keys = self.keys
         for start in range(0, len(keys), TOGETHER):
@@ -149,7 +150,7 @@ class ShardedMethods(Batches):
 
     def _batch(self, before: list[Word], after: list[Word], window: Window, look: bool) -> Steps[list[bool]]:
         """Sends each item to its shard, to all shards in parallel. `look` checks that the shards exist, for commands that do
-        not fail without them. The number of shards is read again with every batch."""
+        not fail on a missing key. Every batch reads the number of shards again."""
         items = [item for chunk in window for item in chunk]
         groups: dict[int, list[int]] = {}
         for position, item in enumerate(items):
@@ -207,7 +208,7 @@ class ShardedMethods(Batches):
     @method
     def card(self) -> Steps[int]:
         """Returns the number of items in all shards."""
-        # A missing key has the card 0.
+        # BF.CARD of a missing key is 0.
         yield from self._verify()
         return sum((yield from self._each_shard(lambda key: Call(["BF.CARD", key], int))))
 
@@ -250,14 +251,14 @@ class ShardedMethods(Batches):
     @method
     def drop(self) -> Steps[None]:
         """Deletes all shards and their number."""
-        # The number first: without it the filter cannot be opened.
+        # Deletes the number first, so that the filter can no longer be opened.
         yield from send(Call(["UNLINK", count_key(self.name)]), count_key(self.name))
         yield from self._each_shard(lambda key: Call(["UNLINK", key], nothing))
 
     @method
     def merge_into(self, destination: Key) -> Steps[None]:
-        """Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Raises ValueError if
-        it has another number of shards. Both need the same rate, capacity and seed."""
+        """Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Raises ValueError
+        if the numbers of shards differ. Both need the same rate, capacity and seed."""
         yield from self._verify()
         if not (yield from send(Call(["SET", count_key(destination), self.shards, "NX"], bool))):
             other = ShardedMethods(destination)
@@ -272,9 +273,9 @@ class ShardedMethods(Batches):
     @method
     def double(self) -> Steps[None]:
         """Doubles the number of shards by copying each (BF.SCANDUMP). No item is reported absent. Do not add items meanwhile:
-        an item that is added to a shard after it was copied would be denied. The copies keep the items of both halves, so the
-        shards are as full as before, and the new room is for new items."""
-        # Copies of an interrupted attempt are made again: nobody uses them before the number is set.
+        an item that is added to a shard after it was copied would be reported absent. Each copy keeps the items of both
+        halves, so the shards are as full as before, and only their further capacity is doubled."""
+        # Copies of an interrupted attempt are replaced; they are not used before the number is set.
         yield from self._verify()
         for shard in range(self.shards):
             source, copy = shard_key(self.name, shard), shard_key(self.name, shard + self.shards)
@@ -291,11 +292,12 @@ class ShardedMethods(Batches):
 
 
 class ShardedFilter(ShardedMethods, ThreadBatches):
-    """A sharded filter that exists. It is opened by `open`, or by the first call, which then raises FilterMissing if there is
-    none with this name, and ShardMissing if one of its shards is missing, as does every call that needs that shard. It works
-    with the clients of clusters and of single servers. A batch goes to all shards in parallel.
+    """An existing sharded filter. It is opened by `open` or by the first call, which raises FilterMissing if no filter has
+    this name, and ShardMissing if one of its shards is missing. Every later call that needs a missing shard raises
+    ShardMissing, too. It works with the clients of clusters and of single servers. A batch goes to all shards in parallel.
 
-    Every call also reads the number of shards, and raises ShardsChanged if it was doubled: then open the filter again."""
+    Every call also reads the number of shards, and raises ShardsChanged if it was doubled; the filter must then be opened
+    again."""
 
     def __init__(self, client: Client, name: Key) -> None:
         ThreadBatches.__init__(self, client)
@@ -303,7 +305,7 @@ class ShardedFilter(ShardedMethods, ThreadBatches):
 
     @classmethod
     def open(cls, client: Client, name: Key) -> ShardedFilter:
-        """Opens a sharded filter that exists."""
+        """Opens an existing sharded filter."""
         filter = cls(client, name)
         drive(client, filter._error, filter._open())
         return filter
@@ -313,9 +315,8 @@ class ShardedFilter(ShardedMethods, ThreadBatches):
         cls, client: Client, name: Key, rate: float, capacity: int, shards: int, *, resume: bool = False, **words: Unpack[Words]
     ) -> ShardedFilter:
         """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
-        Filters that are to be merged need the same `seed`. Raises FilterExists if there is one with this name; `resume`
-        completes a creation that was interrupted. Do not use `resume` to replace a lost shard: the new shard would deny the
-        items of the lost one."""
+        Filters that are to be merged need the same `seed`. Raises FilterExists if a filter with this name exists; `resume`
+        completes an interrupted creation. Do not use `resume` to replace a lost shard: its items would be reported absent."""
         drive(client, client_error(client), create_steps(name, rate, capacity, shards, resume, words))
         return cls.open(client, name)
 

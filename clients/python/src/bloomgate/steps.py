@@ -1,6 +1,6 @@
-"""Runs one implementation in threads and under asyncio. An operation is a generator that yields what has to be done (`Ask`,
-`Sleep`, `Wait`, `Do`, `Start`, `Join`, `Finish`) and receives the outcome. `drive` does these things in the calling thread,
-`adrive` awaits them."""
+"""Runs one implementation in threads and under asyncio. An operation is a generator that yields steps (`Ask`, `Sleep`, `Wait`,
+`Do`, `Start`, `Join`, `Finish`) and receives their outcomes. `drive` performs the steps in the calling thread, `adrive` awaits
+them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SETTLE_S = 0.25
-"""How long a cancelled task stays to undo what it has sent. After that, the rest happens in the background."""
+"""How long a cancelled task waits for its commands to be undone. After that, the undoing continues in the background."""
 
 
 class Client(Protocol):
     """The methods that this package needs of a client: `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey` and the like. Only
-    clients for threads have `__enter__`: type checkers refuse those of asyncio by it."""
+    clients for threads have `__enter__`, so type checkers refuse the clients of asyncio."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
@@ -54,11 +54,11 @@ def same(reply: Any) -> Any:
 
 @dataclass(slots=True)
 class Call(Generic[T]):
-    """A command and the function that reads its reply. Strings in the reply are bytes, whatever the client decodes.
+    """A command and the function that reads its reply. Strings in the reply are bytes, even if the client decodes replies.
 
-    A cluster's client sends a command to the node that holds the key `node_of`, and a `keyless` one without it to any node. For
-    others it finds the keys itself. It cannot find those of the guard's commands: before each it asks a node (COMMAND GETKEYS),
-    always the same, also once that is gone."""
+    A cluster's client sends a command to the node that holds the key `node_of`. Without `node_of`, a `keyless` command is sent
+    to any node, and for other commands the client finds the keys itself. For the guard's commands it would query a node each
+    time (COMMAND GETKEYS): always the same node, even after that node has failed."""
 
     words: Sequence[Word]
     parse: Callable[[Any], T] = same
@@ -67,7 +67,7 @@ class Call(Generic[T]):
 
 
 def packed(words: Sequence[Word]) -> bytes:
-    """Returns a small command as it is sent, faster than the client libraries do."""
+    """Encodes a small command, faster than the client libraries."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         one = word if isinstance(word, bytes) else str(word).encode()
@@ -76,7 +76,7 @@ def packed(words: Sequence[Word]) -> bytes:
 
 
 def command_bytes(connection: Any, step: Ask) -> Any:
-    """Returns the commands of a step as a connection sends them."""
+    """Encodes the commands of a step for a connection."""
     if len(step.calls) == 1 and step.is_small:
         return [packed(step.calls[0].words)]
     return connection.pack_commands([call.words for call in step.calls])
@@ -86,13 +86,13 @@ def command_bytes(connection: Any, step: Ask) -> Any:
 class Ask:
     """Commands to send together on one connection. The outcome lists the result of each, or the exception in its place.
 
-    With `undo`, cancelling the task does not cut the commands off: their replies are still read, and the commands that `undo`
+    With `undo`, cancelling the task does not abort the commands: their replies are still read, and the commands that `undo`
     returns for the outcome are sent. The task ends when that is done, or after SETTLE_S, or at once if the commands wait
-    inside the server. Commands that do have a `finished`, which is called when their replies have arrived or can no longer
-    arrive.
+    inside the server. Commands that wait there have a `finished`, which is called when their replies have arrived or can no
+    longer arrive.
 
-    For `wait_s` seconds the server may withhold replies, beyond the client's time limit for a command. With `together`, tasks
-    send these commands in batches with those of other tasks. A single command that `is_small` is packed in a faster way."""
+    The server may withhold replies for `wait_s` seconds in addition to the client's time limit. With `together`, tasks send
+    these commands in batches with the commands of other tasks. A single command that `is_small` is encoded in a faster way."""
 
     calls: Sequence[Call[Any]]
     undo: Callable[[list[Any]], Sequence[Call[Any]]] | None = None
@@ -116,7 +116,7 @@ class Sleep:
 
 
 class Signal:
-    """An event for one task, much lighter than `asyncio.Event`, for crowds that wait for one row."""
+    """An event for one task, much lighter than `asyncio.Event`, because many tasks may wait for one row."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -158,8 +158,8 @@ Running = Future[Any] | asyncio.Task[Any]
 
 @dataclass(frozen=True)
 class Start:
-    """Runs an operation in a thread or a task of its own, and waits for it for some seconds. The outcome is a Running. It
-    goes on if it takes longer; but a task that is cancelled within these seconds cancels it."""
+    """Runs an operation in a separate thread or task, and waits for it for some seconds. The outcome is a Running. If the
+    operation takes longer, it continues; but if the waiting task is cancelled within these seconds, so is the operation."""
 
     steps: Generator[Any, Any, Any]
     seconds: float
@@ -192,7 +192,7 @@ def next_window(source: Windows) -> Steps[Window | None]:
 
 
 def send(call: Call[T], key: object = None, wait_s: float = 0.0) -> Steps[T]:
-    """Sends one command. Raises its error, by the name that it has in this package for a key."""
+    """Sends one command. Raises its error, converted to this package's error for a key."""
     [found] = yield Ask([call], wait_s=wait_s)
     if isinstance(found, Exception):
         raise named(found, key) if key is not None else found
@@ -202,7 +202,7 @@ def send(call: Call[T], key: object = None, wait_s: float = 0.0) -> Steps[T]:
 
 def client_error(client: object, *, is_async: bool = False) -> type[Exception]:
     """Returns the base class of the client library's errors: RedisError or ValkeyError. Raises TypeError for a client of the
-    other kind, whose replies this package would take for answers, and for a pipeline."""
+    other kind, whose return values are not replies, and for a pipeline."""
     kind = (
         "bloomgate.asyncio needs a client of redis.asyncio or valkey.asyncio"
         if is_async
@@ -235,17 +235,17 @@ def cluster_options(client: object, call: Call[Any]) -> dict[str, Any]:
 
 
 def errors_of(error: type[Exception]) -> tuple[type[Exception], type[Exception]]:
-    """Returns the base classes of the library's errors. A cluster's client that reaches no node, or knows none for a slot,
-    raises errors of the second, which is no subclass of the first."""
+    """Returns the base classes of the library's errors. A cluster's client that cannot reach a node, or has no node for a
+    slot, raises errors of the second class, which is not a subclass of the first."""
     return error, getattr(sys.modules[error.__module__], error.__name__.replace("Error", "ClusterException"))
 
 
 NEWER_WORDS = ("BF.FETCH", "BF.MFETCH", "BF.FILL", "BF.CHANGED", "BF.MCHANGED")
-"""The commands of the guard, whose options older modules do not know."""
+"""The commands of the guard, whose options older modules do not support."""
 
 
 def read(call: Call[Any], reply: Any) -> Any:
-    """Returns what a reply means. A reply that cannot be parsed is an error, like an error of the server."""
+    """Parses a reply. A reply that cannot be parsed is an error, like an error of the server."""
     if not isinstance(reply, Exception):
         try:
             return call.parse(reply)
@@ -264,24 +264,24 @@ def read(call: Call[Any], reply: Any) -> Any:
 
 
 def pool_of(client: object) -> Any:
-    """Returns the pool of a client, from which this module takes connections itself; nothing for a cluster's client, which
-    sends a command to the node that it belongs to, and whose own time limit has to be long enough for commands that wait."""
+    """Returns the pool of a client, from which this module takes connections itself. Returns None for a cluster's client,
+    which routes commands to nodes, and whose own time limit must be long enough for commands that wait."""
     return getattr(client, "connection_pool", None)
 
 
 def connection_words(pool: Any) -> tuple[str, ...]:
-    """valkey-py's pools want the name of a command, which they do not use. redis-py's do not."""
+    """The pools of valkey-py require the name of a command, which they do not use; redis-py's pools do not."""
     return ("BF.FETCH",) if type(pool).__module__.startswith("valkey") else ()
 
 
 LEAVING = ("ReadOnlyError", "MasterDownError")
-"""Errors of a server that is no primary any longer: the next command needs another connection, which may reach the new one.
-The third such error, LOADING, is a lost connection for the client library."""
+"""Errors of a server that is no longer a primary: the next command needs another connection, which may reach the new primary.
+The third such error, LOADING, is handled by the client library as a lost connection."""
 
 
 def ask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
-    """Sends commands on one connection, and reads their replies. No command is sent twice, and a connection whose replies were
-    not all read is closed before it returns to the pool: another call would take them for its own."""
+    """Sends commands on one connection, and reads their replies. No command is sent twice. A connection with unread replies is
+    closed before it returns to the pool, because another call would read them as its own."""
     library = sys.modules[error.__module__]
     connection = pool.get_connection(*connection_words(pool))
 
@@ -309,8 +309,8 @@ def ask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
 
 
 async def aask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
-    """Does the same under asyncio. The `timeout` of read_response is not used: at its end the connection stays open, and the
-    answer is None, as for a reply that is null."""
+    """Like `ask_pool`, under asyncio. The `timeout` of read_response is not used: when it expires, the connection stays open
+    and the result is None, as for a null reply."""
     library = sys.modules[error.__module__]
     connection = await pool.get_connection(*connection_words(pool))
     usual: float | None = connection.socket_timeout
@@ -324,7 +324,7 @@ async def aask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
 
     try:
         if (reader := getattr(connection, "_reader", None)) is not None and reader.at_eof():
-            # With RESP3, the pools of redis-py 8 hand out connections that the server has closed, and rely on retries.
+            # With RESP3, the pools of redis-py 8 return connections that the server has closed, and rely on retries.
             await connection.disconnect(nowait=True)
         connection.socket_timeout = limit
         await connection.send_packed_command(command_bytes(connection, step))
@@ -370,8 +370,9 @@ def connection_lost(error: type[Exception], cause: Exception) -> Exception:
 
 
 def until_lost(replies: list[Any], error: type[Exception]) -> list[Any]:
-    """Returns the replies, and from the first that could not be read on its error in place of each. The pipelines of asyncio's
-    cluster clients go on to the next command after a time limit: with RESP3, they give it the late reply of the one before."""
+    """Returns the replies up to the first that could not be read, and the error of that one in place of it and of all later
+    ones. After a time limit, the pipelines of asyncio's cluster clients continue with the next command: with RESP3, they
+    return the late reply of the previous command for it."""
     refused = sys.modules[error.__module__].ResponseError
     for index, reply in enumerate(replies):
         if isinstance(reply, Exception) and not isinstance(reply, refused):
@@ -394,7 +395,7 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
                     pipe.execute_command(*call.words, **cluster_options(client, call))
                 replies = until_lost(await pipe.execute(raise_on_error=False), error)
     except AttributeError as trouble:
-        # The clients of clusters write to a connection that a failure of another task has closed.
+        # Cluster clients may write to a connection that was closed after a failure of another task.
         if pool_of(client) is not None:
             raise
         replies = [connection_lost(error, trouble)] * len(calls)
@@ -407,7 +408,7 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
 
 
 background: set[asyncio.Task[Any]] = set()
-"""Tasks in the background. The event loop holds tasks by weak references only."""
+"""Background tasks. The event loop holds only weak references to tasks."""
 
 
 def keep(task: asyncio.Task[Any]) -> None:
@@ -423,7 +424,7 @@ def keep(task: asyncio.Task[Any]) -> None:
 
 
 async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
-    """Sends commands in a task of their own, which outlives the caller where that is cancelled."""
+    """Sends commands in a separate task, which continues if the caller is cancelled."""
 
     async def undo() -> None:
         calls = cast(Any, step.undo)(await asking)
@@ -492,8 +493,8 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
 
 
 async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R], is_background: bool = False) -> R:
-    """Runs an operation in this task. A task that `is_background` is never cancelled, so its commands need no task of their
-    own."""
+    """Runs an operation in this task. A task that `is_background` is never cancelled, so its commands need no separate
+    task."""
 
     async def perform(step: Step) -> Any:
         if isinstance(step, Ask):

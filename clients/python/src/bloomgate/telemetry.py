@@ -11,7 +11,7 @@ Span = Callable[[str, dict[str, Any]], AbstractContextManager[Any]]
 
 
 def instruments() -> tuple[Add | None, Span | None]:
-    """Returns the function that adds to the counter, and the one that begins a span."""
+    """Returns the function that adds to the counter, and the function that begins a span."""
     try:
         from opentelemetry import metrics, trace
     except ImportError:
@@ -33,12 +33,12 @@ class Telemetry:
         self.filter = filter.decode(errors="backslashreplace")
 
     def event(self, name: str, count: int) -> None:
-        """Adds to the counter `bloomgate.guard.events`, whose attribute `bloomgate.event` has the name."""
+        """Adds to the counter `bloomgate.guard.events`; the attribute `bloomgate.event` is the name."""
         if ADD is not None:
             ADD(count, {"bloomgate.filter": self.filter, "bloomgate.event": name})
 
     def load(self, rows: int) -> AbstractContextManager[Any]:
-        """Begins the span `bloomgate.load`, inside of which rows are loaded."""
+        """Begins the span `bloomgate.load`, in which rows are loaded."""
         if SPAN is None:
             return nullcontext()
         return SPAN("bloomgate.load", {"bloomgate.filter": self.filter, "bloomgate.rows": rows})

@@ -1,5 +1,6 @@
-"""Commands of many tasks in batches: what they ask for in one turn of the event loop is one BF.MFETCH, and their fills go out
-together. A few batches are sent at a time, so that none of a large crowd waits for a connection until its time limit ends."""
+"""Commands of many tasks in batches: the rows that tasks request in one turn of the event loop are fetched by one BF.MFETCH,
+and their fills are sent together. Only a few batches are sent at a time, so that in a large crowd no task times out while it
+waits for a connection."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ IN_FLIGHT = 16
 
 
 class Seat(Generic[T]):
-    """Where a task waits for its part of a batch, which the task `sent` sends."""
+    """A task's place in a batch, where it waits for its part of the answer. The task `sent` sends the batch."""
 
     def __init__(self, part: T, outcome: asyncio.Future[Any]) -> None:
         self.part = part
@@ -28,7 +29,7 @@ class Seat(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """Batches of one kind, of one event loop."""
+    """Batches of one kind in one event loop."""
 
     def __init__(self, client: AsyncClient, error: type[Exception]) -> None:
         self.client = client
@@ -71,7 +72,7 @@ class Turns(Generic[T]):
         try:
             await self.send_batch(batch)
         except BaseException as trouble:
-            # The client has failed in a way that is not the server's, or the event loop ends.
+            # The client has failed with an error of its own, or the event loop ends.
             for seat in batch:
                 if isinstance(trouble, Exception) and not seat.outcome.done():
                     seat.outcome.set_exception(trouble)
@@ -86,11 +87,11 @@ class Turns(Generic[T]):
 
 
 class Fills(Turns[Ask]):
-    """Sends the fills of many tasks together, and a guard's other commands for single rows. Steps are sent in the order in
-    which they came, and the commands of a step stay together."""
+    """Sends the fills of many tasks together, and a guard's other commands for single rows. Steps are sent in the order of
+    their arrival, and the commands of a step stay together."""
 
     async def send(self, step: Ask) -> list[Any]:
-        """Sends commands with those of other tasks. Returns the outcomes of its own."""
+        """Sends commands together with the commands of other tasks. Returns the outcomes of this step's commands."""
         found: list[Any] = await self.join(step).outcome
         return found
 
@@ -122,8 +123,8 @@ class Fetches(Turns[bytes]):
         self.commands = commands
 
     async def fetch(self, id: bytes) -> Fetched | Exception:
-        """Fetches a row together with those that other tasks ask for. If this task is cancelled, another task that wants the
-        row gets its lease, or the lease is given up, for which it stays for a moment."""
+        """Fetches a row together with the rows that other tasks request. If this task is cancelled, its lease is passed to
+        another task that requests the row. If there is none, the task gives the lease up, and ends a moment later."""
         seat = self.join(id)
         try:
             answer: Fetched | Exception = await seat.outcome
@@ -146,7 +147,7 @@ class Fetches(Turns[bytes]):
         return batch
 
     async def send_batch(self, batch: list[Seat[bytes]]) -> None:
-        """Fetches rows, and gives each seat its answer."""
+        """Fetches rows, and delivers the answer to each seat."""
         wanted: dict[bytes, list[Seat[bytes]]] = {}
         for seat in batch:
             wanted.setdefault(seat.part, []).append(seat)
@@ -160,7 +161,7 @@ class Fetches(Turns[bytes]):
         await self.give_up({id: answer.token for (id, seats), answer in pairs if not self.deliver(seats, answer)})
 
     def deliver(self, seats: list[Seat[bytes]], answer: Fetched | Exception) -> bool:
-        """Gives an answer to all waiting tasks. Returns False if it has a lease and no task accepts it."""
+        """Delivers an answer to all waiting tasks. Returns False if it has a lease and no task accepts it."""
         is_lease = isinstance(answer, Fetched) and bool(answer.token)
         present = [seat for seat in seats if not seat.outcome.done()]
         for seat in present:

@@ -1,9 +1,9 @@
-"""Where the callers of one process wait for a row that another caller loads.
+"""Coalesces the fetches of a process: callers wait here for a row that another caller loads.
 
 A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies its connection, and gets the lease if the loading caller
-gives up. So at most one caller per row waits there; the others wait in the process until that caller is done, and share what
-the next fetch answers. They cost no connections, and a cancelled crowd leaves no lease behind at connections that are about to
-close."""
+gives up. So at most one caller per row waits there; the others wait in the process until that caller is done, and share the
+answer of the next fetch. They occupy no connections, and if many callers are cancelled, no lease is granted to connections
+that are about to close."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DEFAULT_CONNECTIONS = 100
 
 
 class Slots:
-    """Limits how many connections of one client wait inside the server, so that the others are free for loading, filling
-    and announcing. A caller that finds no connection to fill a row delays every caller that waits for the row."""
+    """Limits how many connections of one client wait inside the server, so that the others are free for loading, filling and
+    announcing. If a caller has no connection to fill a row, every caller that waits for the row is delayed."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -78,7 +78,7 @@ Outcome = Fetched | Exception | Failed
 
 
 class Row:
-    """The flights of one row: how many are active, and those that wait in the process, in the order in which they came."""
+    """The flights of one row: the number of active ones, and the waiting ones in the order of their arrival."""
 
     def __init__(self) -> None:
         self.active = 0
@@ -87,12 +87,13 @@ class Row:
 
 class Flight:
     """One caller's interest in one row. It is active while the caller fetches the row, waits for it inside the server or loads
-    it. `begun` and `asked` are times of the guard's clock: when its call began, and when the last fetch was sent or the load
-    began. It has the `token` of its lease, and `replaces` a value that its caller could not decode.
+    it. `begun` and `asked` are times of the guard's clock: the beginning of the call, and the time at which the last fetch was
+    sent or the load began. `token` is the token of its lease; `replaces` is set if the caller could not decode the cached
+    value.
 
-    At its end it `shares` an outcome with those that wait, which have it as `given`: an error with all, so that a crowd sees
-    one failed load; an answer or a row with those that began before it was asked for. One that began later may know of a change
-    that it does not have."""
+    At its end it `shares` an outcome with waiting flights, which receive it as `given`: an error with all, so that a crowd
+    causes one failed load; an answer or a row with flights that began before its fetch. A later flight may know of a change
+    that the outcome lacks."""
 
     def __init__(self, id: bytes, row: Row, begun: int) -> None:
         self.id = id
@@ -122,7 +123,7 @@ class Flights:
     def begin(self, ids: Iterable[bytes], begun: int) -> list[Flight]:
         """Begins active flights of a call."""
         if self._process != os.getpid():
-            # This process was forked. The callers of these flights are in the other process.
+            # This process was forked, and the callers of these flights are in the parent process.
             self._start_empty()
         with self._lock:
             flights = [Flight(id, self._rows.setdefault(id, Row()), begun) for id in ids]
@@ -131,8 +132,8 @@ class Flights:
             return flights
 
     def wait(self, flights: Iterable[Flight], event: Event) -> list[Flight]:
-        """Makes flights wait for one event, until one of them is resumed. Returns those that need not wait: they have been
-        given an outcome, or are the only active ones of their rows, and stay active."""
+        """Makes flights wait for one event, until one of them is resumed. Returns the flights that need not wait, because they
+        were given an outcome or are the only active flights of their rows. These stay active."""
         free = []
         with self._lock:
             for flight in flights:
@@ -147,14 +148,14 @@ class Flights:
         return free
 
     def stop(self, flight: Flight) -> Outcome | None:
-        """Makes a flight active again whose event was set, or that has waited for long enough. Returns what it was given."""
+        """Ends the wait of a flight, which becomes active again. Returns the outcome that it was given, if any."""
         with self._lock:
             self._activate(flight)
         return flight.given
 
     def end(self, flights: Iterable[Flight]) -> None:
-        """Ends flights, and resumes the callers that share their outcomes. If others still wait for a row and none is active,
-        the first of them resumes, and fetches for the others."""
+        """Ends flights, and resumes the callers that share their outcomes. If flights still wait for a row without an active
+        flight, the first of them resumes, and fetches for the others."""
         with self._lock:
             for flight in flights:
                 if flight.ended:
@@ -165,7 +166,7 @@ class Flights:
                 row.active -= 1
                 for other in list(row.waiting) if shares is not None else ():
                     if not isinstance(shares, Fetched) or other.begun < flight.asked:
-                        # It shares nothing of what it is given: that stays as old as it is.
+                        # The flight does not share this outcome again, which would make it look newer than it is.
                         other.given, other.asked = shares, 0
                         self._resume(other)
                 if row.waiting and not row.active:
@@ -181,8 +182,8 @@ class Flights:
             flight.row.active += 1
 
     def _resume(self, flight: Flight) -> None:
-        # It is active as soon as its event is set, though its caller may be cancelled before it notices: then the end of the
-        # flight lets the next one go on.
+        # The flight is active as soon as its event is set. If its caller is cancelled before it notices, the end of the flight
+        # resumes the next one.
         self._activate(flight)
         if flight.event is not None:
             flight.event.set()

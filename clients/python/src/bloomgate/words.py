@@ -14,7 +14,7 @@ class Words(TypedDict, total=False):
     expansion: int
     """The factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow."""
     nonscaling: bool
-    """A full filter refuses items instead of growing."""
+    """Makes a full filter refuse items instead of growing."""
     seed: int | str
     """0 to 2^32 - 1; with `hash="siphash"` 32 hexadecimal digits. Filters with the same seed can be merged."""
     layout: Literal["native", "redisbloom"]
@@ -23,7 +23,7 @@ class Words(TypedDict, total=False):
     window: int
     """Seconds after which an item is forgotten, 1 to 10^10."""
     rolling: bool
-    """At least the last `capacity` new items are found."""
+    """Keeps at least the last `capacity` new items."""
     buckets: int
     """The most buckets of a filter that forgets, 3 to 64."""
     sliding: bool

@@ -1,10 +1,10 @@
-"""A component for Scrapy. One command looks up and adds all links of a page, and links that were seen are dropped before they
-reach the scheduler. Crawlers in several processes and on several machines share what they have seen.
+"""A component for Scrapy. One command looks up and adds all links of a page, and links that were seen before are dropped
+before they reach the scheduler. Crawlers in several processes and on several machines share the filter.
 
     ADDONS = {"bloomgate.scrapy.Addon": 500}
     BLOOMGATE_URL = "redis://localhost:6379"
 
-The README has the settings, and says how to use it with scrapy-redis."""
+The README describes the settings, and the use with scrapy-redis."""
 
 from .addon import Addon
 from .dupefilter import DupeFilter

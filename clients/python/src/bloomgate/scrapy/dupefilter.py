@@ -1,4 +1,4 @@
-"""The dupefilter: lets requests pass that the middleware has looked up, and looks up the others."""
+"""The dupefilter: passes requests that the middleware has looked up, and looks up the others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .seen import Seen
 
 
 class DupeFilter(BaseDupeFilter):
-    """`DUPEFILTER_CLASS` for Scrapy's scheduler and for that of scrapy-redis. It also works without BatchMiddleware, but then
-    each request costs a round trip that blocks the crawl."""
+    """`DUPEFILTER_CLASS` for the schedulers of Scrapy and of scrapy-redis. Without BatchMiddleware, each request costs a round
+    trip that blocks the crawl."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen

@@ -13,9 +13,9 @@ from .seen import Seen
 
 
 class BatchMiddleware:
-    """Collects the requests of one response, looks all of them up together and drops those that were seen. Items, and
-    requests with `dont_filter`, pass at once. It belongs nearest to the engine (order 10), after the spider middlewares that
-    drop requests: what they drop must not count as seen."""
+    """Collects the requests of one response, looks all of them up together and drops those that were seen. Items, and requests
+    with `dont_filter`, pass at once. It must be nearest to the engine (order 10), after the spider middlewares that drop
+    requests, because dropped requests must not count as seen."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -27,7 +27,7 @@ class BatchMiddleware:
         return middleware
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Looks up start requests one by one, because they may come slowly."""
+        """Looks up start requests one by one, because they may be generated slowly."""
         async for output in start:
             if not is_to_filter(output) or await self._seen.keep_new([output]):
                 yield output
@@ -46,7 +46,7 @@ class BatchMiddleware:
                     for request in await self._seen.keep_new(batch):
                         yield request
         except Exception as error:
-            # Requests that a callback has yielded before it failed are scheduled, as Scrapy does it.
+            # Requests that a callback yielded before it failed are scheduled, as Scrapy does.
             failure = error
         for request in await self._seen.keep_new(collected):
             yield request

@@ -13,9 +13,9 @@ from ..words import Words
 @dataclass(frozen=True)
 class Options:
     """The settings `BLOOMGATE_URL` and so on. `key` may contain `%(spider)s`. `rate` is the share of new pages that may be
-    taken for seen, `capacity` the number of pages before the filter grows, `words` more options of BF.RESERVE, `batch` the
-    most links that are looked up together, `patience` the seconds for which a crawl waits for the server before it closes the
-    spider. With `clear` a crawl starts with an empty filter."""
+    reported as seen, `capacity` the number of pages before the filter grows, `words` additional options of BF.RESERVE, `batch`
+    the most links that are looked up together, `patience` the seconds for which a crawl waits for the server before it closes
+    the spider. With `clear` a crawl starts with an empty filter."""
 
     url: str
     key: str = "bloomgate:%(spider)s"

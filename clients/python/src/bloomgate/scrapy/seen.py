@@ -1,7 +1,7 @@
-"""What a crawl has seen: the filter that the middleware and the dupefilter of one crawler share.
+"""The filter of seen requests, which the middleware and the dupefilter of one crawler share.
 
-Calls of redis-py block, and nothing may block Scrapy's reactor for long. With asyncio's reactor the middleware awaits
-`redis.asyncio`, with others a thread. Only the dupefilter blocks, because its caller needs the answer at once."""
+Calls of redis-py block, and Scrapy's reactor must not be blocked for long. With asyncio's reactor the middleware awaits
+`redis.asyncio`, with other reactors a thread. Only the dupefilter blocks, because its caller needs the answer at once."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .options import Options
 logger = logging.getLogger(__name__)
 
 MARK = "_bloomgate"
-"""The key, in the meta of a request, of the fingerprint that was looked up, until the dupefilter lets the request pass."""
+"""The key in a request's meta under which the looked-up fingerprint is stored, until the dupefilter passes the request."""
 
 TIMEOUT_S = 10.0
-"""How long a lookup may take. The items of one that took longer count as new."""
+"""How long a lookup may take. After a time-out, its items count as new."""
 
 PAUSE_S = 0.5
 """The pause between two attempts to reach the server."""
@@ -50,7 +50,7 @@ class Seen:
         self.options = Options.of(crawler.settings, crawler.spider.name)
         self._stats = crawler.stats
         self._fingerprint = crawler.request_fingerprinter.fingerprint
-        # Without `create`: a lost filter must not come back empty, or the crawl would start anew unnoticed.
+        # Without `create`: a lost filter must not be recreated empty, because the crawl would silently start over.
         self.filter = Filter(connect(self.options.url, timeout=TIMEOUT_S), self.options.key, create=False)
         self.filter.reserve(self.options.rate, self.options.capacity, exist_ok=True, **(self.options.words or {}))
         if self.options.clear:
@@ -59,13 +59,13 @@ class Seen:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Seen:
-        """Returns the one of this crawler."""
+        """Returns the filter of this crawler."""
         if crawler not in _crawls:
             _crawls[crawler] = cls(crawler)
         return _crawls[crawler]
 
     async def keep_new(self, requests: list[Request]) -> list[Request]:
-        """Returns the requests that nobody has seen before, marked for the dupefilter."""
+        """Returns the requests that were not seen before, marked for the dupefilter."""
         if not requests:
             return []
         fingerprints = [self._fingerprint(request) for request in requests]
@@ -82,7 +82,8 @@ class Seen:
         return new
 
     def is_seen(self, request: Request) -> bool:
-        """Returns False once for a request that `keep_new` has returned. Looks up any other, and blocks for a round trip."""
+        """Returns False once for a request that `keep_new` has returned. Looks up any other request, which blocks for a round
+        trip."""
         fingerprint = self._fingerprint(request)
         if request.meta.pop(MARK, None) == fingerprint:
             return False
@@ -90,8 +91,8 @@ class Seen:
         try:
             return not self.filter.add(fingerprint)
         except (redis.RedisError, BloomgateError) as error:
-            # The request was redirected, or comes from the spider's own code. If the server stays unreachable, the next
-            # page closes the spider.
+            # The request was redirected, or was created by the spider itself. If the server stays unreachable, the next page
+            # closes the spider.
             self._stats.inc_value("bloomgate/unanswered")
             logger.warning("%s could not be looked up, and counts as new: %s", request, error)
             return False
@@ -109,8 +110,9 @@ class Seen:
             await client.aclose()
 
     async def _add(self, fingerprints: list[bytes]) -> list[bool]:
-        """Returns whether each is new. While the server does not answer, the crawl waits. If an attempt may have added the
-        batch and its reply was lost, each of its fingerprints counts as new, once: better to fetch a page twice than to lose it."""
+        """Returns whether each fingerprint is new. While the server does not answer, the crawl waits. If an attempt may have
+        added the batch but its reply was lost, each of its fingerprints counts as new once: fetching a page twice is better
+        than losing it."""
         deadline = time.monotonic() + self.options.patience
         lost = False
         while True:
@@ -139,13 +141,14 @@ class Seen:
 
 
 def firsts(fingerprints: list[bytes]) -> list[bool]:
-    """Returns whether each is the first of its kind."""
+    """Returns whether each fingerprint is its first occurrence."""
     seen: set[bytes] = set()
     return [not (one in seen or seen.add(one)) for one in fingerprints]  # type: ignore[func-returns-value]
 
 
 def may_have_arrived(error: Exception) -> bool:
-    """Whether the server may have executed the command: not if it refused it, or there was no connection."""
+    """Whether the server may have executed the command. It did not if it refused the command, or if there was no
+    connection."""
     refused = isinstance(error, (redis.BusyLoadingError, redis.ReadOnlyError))
     return not refused and "connecting to" not in str(error)
 
