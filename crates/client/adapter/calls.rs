@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub type Outcome = Result<Value, Failure>;
 
-/// What an actor's function returns, if it does not panic.
+/// The result of an actor's function that does not panic.
 pub type Returned = Result<Value, String>;
 
 /// A call of a case.
@@ -26,12 +26,12 @@ impl From<Start> for Call {
     }
 }
 
-/// The arguments of all calls; [`Call::with`] checks that a call has no others than its own.
+/// The arguments of all calls; [`Call::with`] checks that a call has only its own arguments.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arguments {
     item: Option<Item>,
-    /// A batch, or for `plan` a number.
+    /// A batch; for `plan`, a number.
     pub items: Value,
     id: Option<Item>,
     ids: Option<Items>,
@@ -56,11 +56,11 @@ pub struct Arguments {
     rolling: bool,
     sliding: bool,
     counting: bool,
-    /// An option that does not exist: a struct refuses it when it is compiled.
+    /// An option that does not exist, which the compiler refuses in a struct.
     wonder: Option<Value>,
 }
 
-/// The options of a filter, which every call has that has a rate.
+/// The options of a filter, which every call with a rate has.
 const OPTIONS: [&str; 9] =
     ["expansion", "nonscaling", "seed", "hash", "window", "rolling", "sliding", "counting", "wonder"];
 
@@ -94,7 +94,7 @@ impl Arguments {
 }
 
 impl Call {
-    /// Reads the arguments. Fails if there are others than the allowed ones.
+    /// Reads the arguments. Fails if an argument is not among the allowed ones.
     pub fn with(&self, allowed: &[&str]) -> Result<Arguments, Failure> {
         let unknown = |what: &dyn std::fmt::Display| Failure::Unknown(format!("unknown: {}: {what}", self.name));
         let Value::Object(given) = &self.arguments else { return Ok(Arguments::default()) };

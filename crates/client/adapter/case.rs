@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
-/// A line of the runner, by the member that names it.
+/// A message of the runner, by the member that identifies it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub enum Message {
@@ -138,7 +138,7 @@ impl ChosenGuard {
     }
 }
 
-/// An item, as a type that the crate has.
+/// An item, of a type that the crate supports.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Item {
@@ -152,7 +152,7 @@ pub enum Item {
 pub enum NamedItem {
     Hex(String),
     Integer(String),
-    /// A value that no Rust program can pass, because it does not compile.
+    /// A value that a Rust program cannot pass, because it would not compile.
     #[serde(rename = "boolean", alias = "float", alias = "null", alias = "utf16")]
     Impossible(IgnoredAny),
 }
@@ -173,7 +173,7 @@ impl Item {
     }
 }
 
-/// Items. A case may give a text instead of a list, which the compiler refuses.
+/// Items. A case may have a text in place of a list, which the compiler would refuse.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Items {

@@ -1,4 +1,4 @@
-//! The errors of calls, by the names that the cases give them.
+//! The errors of calls, with their names in the cases.
 
 use std::any::Any;
 
@@ -10,9 +10,9 @@ use crate::case::plain;
 /// Why a call of a case failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The case has something that this adapter does not know.
+    /// The case contains an element that this adapter does not support.
     Unknown(String),
-    /// The call failed as a caller sees it.
+    /// The call returned an error or panicked.
     Call {
         /// All names of the error.
         names: Vec<&'static str>,
@@ -24,7 +24,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// An error with a name only.
+    /// An error with only one name.
     pub fn named(name: &'static str, message: &str) -> Self {
         Self::Call { names: vec![name], message: message.to_owned(), answers: Vec::new(), ids: Vec::new() }
     }
@@ -37,7 +37,7 @@ impl Failure {
         )
     }
 
-    /// Arguments that the compiler refuses.
+    /// The error for arguments that the compiler would refuse.
     pub fn refused() -> Self {
         Self::named("refused", "the compiler refuses it")
     }

@@ -12,7 +12,7 @@ use crate::calls::{Call, Outcome};
 use crate::case::{ChosenGuard, Item, plain};
 use crate::failure::Failure;
 
-/// Rows as the cases write them: JSON, or bytes.
+/// The form of rows in the cases: JSON, or bytes.
 #[derive(Clone, Copy)]
 struct Rows {
     is_json: bool,
@@ -37,7 +37,7 @@ impl Codec for Rows {
     }
 }
 
-/// An id, which keeps its type: 7 and "7" differ, though they name one row.
+/// An id, which keeps its type: 7 and "7" differ, although they name one row.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Id {
     json: Value,
@@ -63,7 +63,7 @@ fn row(json: Value) -> Option<Value> {
     (!json.is_null()).then_some(json)
 }
 
-/// The guard of a case, or why there is none.
+/// The guard of a case, or the reason why it could not be created.
 pub struct GuardOf {
     guard: Result<Guard<Rows>, Error>,
     soft_timeout: Option<Duration>,
@@ -101,7 +101,7 @@ impl GuardOf {
         let load = move |_| work!(wait!(function(own, None)).map(row));
         let found = match (with.ttl, self.soft_timeout) {
             (Some(ttl), _) => {
-                // No time is less than 0.
+                // A negative time cannot be represented.
                 let ttl = Duration::try_from_secs_f64(ttl).map_err(|_| Failure::refused())?;
                 wait!(guard.get_with_ttl(id, ttl, load))
             }

@@ -22,16 +22,16 @@ use calls::{Call, Outcome, Returned};
 use case::Message;
 use failure::Failure;
 
-/// The needs of cases that both halves meet.
+/// The abilities that cases may need and both halves have.
 const ABILITIES: [&str; 7] = ["timeout", "share", "pause", "fatal", "resp2", "resp3", "sharded"];
 
-/// The functions that the client has called, and their last number.
+/// The functions that the client has called, and the number of the last one.
 static FUNCTIONS: LazyLock<Mutex<Functions>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct Functions {
     last: u64,
-    /// Where the outcome of each is sent: what it returns, or the text with which it panics.
+    /// The sender for the outcome of each function: its result, or the text of its panic.
     outcomes: HashMap<u64, oneshot::Sender<Result<Returned, String>>>,
 }
 
@@ -55,7 +55,7 @@ fn called(call: u64, ids: Option<Vec<Value>>) -> oneshot::Receiver<Result<Return
     receiver
 }
 
-/// Returns as an actor's function does, or panics.
+/// Returns the result of an actor's function, or panics.
 fn return_or_panic(outcome: Result<Result<Returned, String>, oneshot::error::RecvError>) -> Returned {
     match outcome {
         Ok(Ok(returned)) => returned,
@@ -78,7 +78,7 @@ fn end(call: u64, outcome: Outcome) {
 /// The calls of one half of the crate.
 trait Half {
     fn open(&mut self, process: u64, case: &case::Case) -> Result<(), String>;
-    /// Begins calls, in one turn if they are tasks.
+    /// Begins calls; tasks begin in one turn.
     fn start(&mut self, process: u64, calls: Vec<Call>);
     /// Cancels a call, and then answers the message.
     fn cancel(&mut self, call: u64, message: u64);
@@ -99,7 +99,7 @@ fn main() {
     }
 }
 
-/// Does what a message says.
+/// Executes a message.
 fn take(half: &mut dyn Half, message: Message) {
     match message {
         Message::Open { id, open, case } => match half.open(open, &case) {

@@ -1,5 +1,5 @@
-//! The calls of the cases, as calls of one half of this crate: threads.rs and tasks.rs have this file as a module each, and say
-//! what `wait!` does with a call.
+//! The calls of the cases, as calls of one half of this crate: threads.rs and tasks.rs each include this file as a module, and
+//! define `wait!`, which completes a call.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::calls::{Call, Outcome, info_json, plan_json, stats_json};
 use crate::case::{Case, hex, plain};
 use crate::failure::Failure;
 
-/// Longer than any case takes.
+/// Longer than the duration of any case.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Connects as a case says.
+/// Connects with the settings of a case.
 pub fn connect(case: &Case) -> Result<Client, String> {
     let protocol = if case.protocol == 3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
     let infos = case.ports.iter().map(|port| {
@@ -40,7 +40,7 @@ pub fn connect(case: &Case) -> Result<Client, String> {
 pub struct Process {
     client: Client,
     filter: Option<Filter>,
-    /// The name of the sharded filter, and the filter once it was opened.
+    /// The name of the sharded filter, and the filter once it is open.
     name: Option<String>,
     sharded: Mutex<Option<ShardedFilter>>,
     guard: Option<GuardOf>,
@@ -71,7 +71,7 @@ impl Process {
         }
     }
 
-    /// Runs a call that belongs to no object.
+    /// Runs a call of a free function.
     async fn function(&self, call: &Call) -> Outcome {
         match call.name.as_str() {
             "item_bytes" => Ok(hex(&call.item()?)),

@@ -40,13 +40,13 @@ async fn function(call: u64, ids: Option<Vec<Value>>) -> Returned {
     return_or_panic(called(call, ids).await)
 }
 
-/// A call that runs, and the messages that have cancelled it.
+/// A running call, and the messages that have cancelled it.
 struct Running {
     task: AbortHandle,
     cancels: Vec<u64>,
 }
 
-/// A runtime in a thread of its own, with one thread for all tasks: tasks that are spawned together run in the same turn.
+/// A runtime with a single thread, so that tasks that are spawned together run in the same turn.
 pub struct Half {
     handle: Handle,
     processes: HashMap<u64, Arc<Process>>,
@@ -93,7 +93,7 @@ impl crate::Half for Half {
         });
     }
 
-    /// Answers once the call was dropped.
+    /// Answers once the call is dropped.
     fn cancel(&mut self, call: u64, message: u64) {
         match self.running.lock().unwrap().get_mut(&call) {
             Some(running) => {

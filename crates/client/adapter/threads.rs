@@ -16,7 +16,7 @@ use crate::case::Case;
 use crate::failure::Failure;
 use crate::{called, end, return_or_panic};
 
-/// A call has returned when its arguments are known.
+/// A blocking call has already returned its value.
 macro_rules! wait {
     ($call:expr) => {
         $call

@@ -1,8 +1,9 @@
-//! Hits of the guard beside GET: prints `threads,hits per second,GETs per second` for each round.
+//! Compares hits of the guard with GET: prints `threads,hits per second,GETs per second` for each round.
 //!
 //! `cargo run --release -p bloomgate-client --example guard_hits -- --callers 64 --rounds 7 --lookups 64000 URL`. The server needs
 //! the module; the program replaces the keys that begin with `bench` or `{bench}`. 1000 rows of 200 bytes are cached, and each caller
-//! looks up one random row after another. Each caller of GET has a connection of its own; the guard's client has as many.
+//! looks up one random row after another. Each caller of GET has its own connection; the guard's client has the same number of
+//! connections.
 
 use std::env;
 use std::error::Error;
@@ -52,7 +53,7 @@ fn prepare(server: &redis::Client, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many lookups per second the callers make together, each in a thread of its own.
+/// Returns the total lookups per second of the callers, each in its own thread.
 fn rate<C>(callers: impl ExactSizeIterator<Item = C>, lookups: usize) -> Result<f64>
 where
     C: FnMut(u64) -> Result<Option<Vec<u8>>> + Send,

@@ -6,7 +6,7 @@ use redis::{Arg, Cmd};
 
 use crate::{BatchItem, Error, Item};
 
-/// The most items of one command. More gain nothing (docs/speed.md), and delay other clients of the server.
+/// The most items of one command. Larger commands gain nothing (docs/speed.md), and delay other clients of the server.
 pub const COMMAND_ITEMS: usize = 500;
 /// The most bytes of one command's items, unless it has one item.
 const COMMAND_BYTES: usize = 1 << 20;
@@ -27,7 +27,7 @@ pub fn bytes_of(command: &Cmd) -> usize {
     command.args_iter().map(length).sum()
 }
 
-/// Splits commands into parts that are sent together. A larger command is a part of its own.
+/// Splits commands into parts that are sent together. A command above the limit is a separate part.
 pub fn parts(commands: Vec<Cmd>) -> Vec<Vec<Cmd>> {
     let (mut parts, mut bytes): (Vec<Vec<Cmd>>, _) = (Vec::new(), 0);
     for command in commands {
@@ -66,7 +66,7 @@ pub fn windows<T: BatchItem, I: IntoIterator<Item = T>>(items: I) -> Windows<I::
     Windows { items: items.into_iter().fuse(), next: None }
 }
 
-/// Appends the answers of a window to those of the windows before it. An error carries those, too.
+/// Appends the answers of a window to the earlier answers. On an error, adds the earlier answers to it.
 pub fn extend(answers: &mut Vec<bool>, window: Result<Vec<bool>, Error>) -> Result<(), Error> {
     match window {
         Ok(more) => answers.extend(more),
@@ -76,7 +76,7 @@ pub fn extend(answers: &mut Vec<bool>, window: Result<Vec<bool>, Error>) -> Resu
 }
 
 impl<T: BatchItem, I: Iterator<Item = T>> Iterator for Windows<I> {
-    /// An error of the source comes in place of the window in which it is.
+    /// An error of the source replaces the window in which it occurs.
     type Item = Result<Vec<Chunk>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -50,9 +50,9 @@ pub(crate) struct Settings {
 #[derive(Default)]
 struct Pool {
     state: Mutex<State>,
-    /// A connection has become free, or one fewer is open.
+    /// Notified if a connection has become free, or was closed.
     changed: Condvar,
-    /// The connections that wait in the server.
+    /// The number of connections that wait in the server.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -60,21 +60,22 @@ struct Pool {
 struct State {
     idle: Vec<Limited>,
     open: usize,
-    /// How many callers wait for a connection.
+    /// The number of callers that wait for a connection.
     callers: usize,
 }
 
-/// A connection and the time limit of its socket. Setting it for each command would take two system calls.
+/// A connection and the time limit of its socket, which is stored because setting it for each command would take two system
+/// calls.
 struct Limited {
     connection: Connection,
     limit: Duration,
 }
 
 impl Limited {
-    /// Sets the time limits: `left` to send, and `left` after `wait` to receive the reply. A limit that is longer by up to a
-    /// twentieth is kept.
+    /// Sets the time limits: `left` for sending, and `wait` plus `left` for the reply. A limit that is up to a twentieth longer
+    /// is kept.
     fn set_limit(&mut self, left: Duration, wait: Duration) -> Result<(), RedisError> {
-        // No socket has a time limit of 0.
+        // A socket cannot have a time limit of 0.
         let left = left.max(Duration::from_millis(1));
         let limit = left.saturating_add(wait);
         if self.limit < limit || self.limit > limit + limit / 20 {
@@ -108,7 +109,7 @@ impl Pool {
     }
 }
 
-/// A place among the open connections of a pool, and the connection in it unless that is being opened or was lost.
+/// A place in a pool, and its connection, unless that is being opened or was lost.
 struct Place {
     pool: Arc<Pool>,
     connection: Option<Limited>,
@@ -129,12 +130,12 @@ impl Drop for Place {
     }
 }
 
-/// Makes the methods that clients for threads and for tasks share.
+/// Defines the methods that clients for threads and for tasks share.
 macro_rules! client_methods {
     () => {
         impl Client {
-            /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature `tls`.
-            /// It opens up to 100 connections on demand. The time limit of a call is 1 second.
+            /// Creates a client of a server, for example `redis://HOST:PORT/DATABASE`, or `rediss://...` with the feature
+            /// `tls`. It opens up to 100 connections on demand. The time limit of a call is 1 second.
             ///
             /// # Errors
             /// The URL is invalid.
@@ -142,9 +143,9 @@ macro_rules! client_methods {
                 Ok(Self::of(redis::Client::open(server)?))
             }
 
-            /// Makes a client of a cluster from some of its nodes; one that answers is enough to find the others. Commands are
-            /// sent to the node that holds their key, and each node has the pool of [`Self::with_connections`]. All nodes use
-            /// the password and the TLS settings of the first node here.
+            /// Creates a client of a cluster from some of its nodes; one reachable node is enough to find the others. Commands
+            /// are sent to the node that holds their key, and each node has the pool of [`Self::with_connections`]. All nodes
+            /// use the password and the TLS settings of the first node here.
             ///
             /// # Errors
             /// A URL is invalid, or no URL is given.
@@ -154,14 +155,15 @@ macro_rules! client_methods {
             }
 
             /// Sets the time limit of a call, including the wait for a connection: 1 second by default. Commands that wait in
-            /// the server, for a guard's `wait` or its durability, extend it by that wait. Merges of large filters need more.
+            /// the server, for a guard's `wait` or its durability, extend it by that wait. Merges of large filters need a
+            /// longer limit.
             #[must_use]
             pub fn with_timeout(mut self, timeout: Duration) -> Self {
                 Arc::make_mut(&mut self.settings).timeout = timeout;
                 self
             }
 
-            /// Returns the rest of a call's time limit.
+            /// Returns the remaining time of a call's time limit.
             fn left(&self, begun: Instant) -> Duration {
                 self.settings.timeout.saturating_sub(begun.elapsed())
             }
@@ -174,7 +176,7 @@ pub(crate) use client_methods;
 client_methods!();
 
 impl Client {
-    /// Uses the settings of a client of [redis-rs](crate::redis), for TLS certificates for instance.
+    /// Uses the settings of a client of [redis-rs](crate::redis), for example its TLS certificates.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
         Self { settings: Arc::new(settings), pool: Arc::default(), cluster: None }
@@ -187,7 +189,7 @@ impl Client {
         self
     }
 
-    /// Takes an idle connection from the pool, or a place in which one can be opened.
+    /// Takes an idle connection from the pool, or a place for a new one.
     fn take(&self, begun: Instant) -> Result<Place, RedisError> {
         let mut state = self.pool.lock();
         loop {
@@ -206,7 +208,7 @@ impl Client {
         }
     }
 
-    /// Returns a client of one node, with the settings of this one.
+    /// Returns a client of one node with this client's settings.
     fn node(&self, address: &Address) -> Result<Self, RedisError> {
         let redis = at(&self.settings.redis, address)?;
         let settings = Arc::new(Settings { redis, ..Settings::clone(&self.settings) });
@@ -216,7 +218,7 @@ impl Client {
     fn query(&self, commands: &Pipeline, wait: Option<Duration>) -> Result<Vec<Value>, RedisError> {
         let begun = Instant::now();
         let mut place = self.take(begun)?;
-        // A connection with an error stays out of the pool: replies may still arrive on it.
+        // A connection is not returned to the pool after an error, because replies may still arrive on it.
         let mut limited = match place.connection.take() {
             Some(limited) => limited,
             None => {
@@ -231,7 +233,7 @@ impl Client {
         match &result {
             Ok(replies) if is_reusable(replies) => place.connection = Some(limited),
             Ok(_) => self.pool.close_idle(),
-            // The server may have restarted, and the others would fail, too.
+            // The server may have restarted, and the idle connections would fail, too.
             Err(error) if error.is_connection_dropped() => self.pool.close_idle(),
             Err(_) => {}
         }
@@ -249,7 +251,7 @@ pub(crate) fn choose_provider(redis: &redis::Client) {
     }
 }
 
-/// Returns the settings of a cluster client, and the addresses of the nodes that the caller named.
+/// Returns the settings of a cluster client, and the addresses of the nodes that the caller specified.
 pub(crate) fn seeds<T: IntoConnectionInfo>(
     nodes: impl IntoIterator<Item = T>,
 ) -> Result<(redis::Client, Vec<Address>), Error> {
@@ -279,12 +281,12 @@ pub(crate) fn at(redis: &redis::Client, (host, port): &Address) -> Result<redis:
     redis::Client::open(info.set_addr(address))
 }
 
-/// The error of a caller that got no connection in time.
+/// The error of a caller that did not get a connection in time.
 pub(crate) fn in_use() -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, "all connections are in use").into()
 }
 
-/// Joins commands into one request, so that each gets its own reply, even if another fails.
+/// Joins commands into one request, in which each gets its own reply, even if another fails.
 pub(crate) fn pipeline(commands: Vec<Cmd>) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     for command in commands {
@@ -294,7 +296,7 @@ pub(crate) fn pipeline(commands: Vec<Cmd>) -> Pipeline {
     pipeline
 }
 
-/// Returns a reply for each of the commands.
+/// Returns the reply to each command.
 pub(crate) fn replies(result: Result<Vec<Value>, RedisError>, count: usize) -> Vec<Reply> {
     match result {
         Ok(replies) => replies.into_iter().map(split).collect(),
@@ -308,7 +310,7 @@ impl Node for Client {
         replies(self.query(&pipeline(commands), wait), count)
     }
 
-    /// Sends to each node in its own thread: a caller blocks until the reply.
+    /// Sends to each node in a separate thread, because a caller blocks until the reply arrives.
     async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, wait: Option<Duration>) -> Vec<Vec<Reply>> {
         let one = |(node, commands): (Self, Vec<Cmd>)| now(node.exchange(commands, wait));
         if of_nodes.len() == 1 {
@@ -330,7 +332,7 @@ impl Io for Client {
     }
 
     async fn ask_together(&self, commands: Vec<Cmd>) -> Vec<Reply> {
-        // The pool bounds them: each caller holds a connection.
+        // The pool limits the number of these commands, because each caller holds a connection.
         self.ask(commands, None).await
     }
 
@@ -358,7 +360,7 @@ impl Io for Client {
 
     fn start<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Receiver<T> {
         let (sender, receiver) = channel();
-        // The caller may have gone on with an old value.
+        // The caller may have returned already, with an old value.
         thread::spawn(move || _ = sender.send(now(work)));
         receiver
     }

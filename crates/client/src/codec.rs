@@ -18,10 +18,10 @@ pub trait Codec: Send + Sync {
     /// Why the row has no bytes. The guard then gives up its lease and fails with [`Error::Refused`](crate::Error::Refused).
     fn encode(&self, row: &Self::Row) -> Result<Vec<u8>, String>;
 
-    /// Returns the row of cached bytes.
+    /// Returns the row that cached bytes represent.
     ///
     /// # Errors
-    /// Why they are not a row.
+    /// Why the bytes do not represent a row.
     fn decode(&self, bytes: &[u8]) -> Result<Self::Row, String>;
 }
 

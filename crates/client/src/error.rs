@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
-/// The answers of a failed batch: `None` where the answer is unknown.
+/// The answers of a failed batch; `None` for an unknown answer.
 pub type Answers = Vec<Option<bool>>;
 
 /// The error of a caller's function: any error that threads can share, an error of `anyhow`, or a text.
@@ -101,7 +101,7 @@ impl Error {
         Self::Caller(Arc::from(error.into()))
     }
 
-    /// Returns the known answers of a batch that failed.
+    /// Returns the known answers of a failed batch.
     pub fn answers(&self) -> &[Option<bool>] {
         match self {
             Self::FilterMissing { answers, .. }
@@ -114,7 +114,7 @@ impl Error {
         }
     }
 
-    /// Returns the answers of a batch that failed, unless the error has none.
+    /// Returns the answers of a failed batch, if the error has any.
     fn answers_mut(&mut self) -> Option<&mut Answers> {
         match self {
             Self::FilterMissing { answers, .. }
@@ -225,7 +225,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // Its text is that of the caller's error, so its cause is the next one.
+            // Its text is the text of the caller's error, so its cause is the cause of that error.
             Self::Caller(source) => source.source(),
             Self::ModuleMissing { source } | Self::Redis { source, .. } => Some(source),
             _ => None,

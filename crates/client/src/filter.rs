@@ -32,7 +32,7 @@ pub struct Filter {
     core: FilterCore,
 }
 
-/// Makes the function and the methods of a filter for threads or tasks.
+/// Defines the function and the methods of a filter for threads or tasks.
 macro_rules! filter_methods {
     ($colour:ident) => {
         $colour! {
@@ -52,7 +52,7 @@ macro_rules! filter_methods {
         }
 
         impl Filter {
-            /// Names a filter. Sends nothing.
+            /// Returns the filter at a key. Sends nothing.
             pub fn new(client: &Client, key: impl AsRef<[u8]>) -> Self {
                 Self { client: client.clone(), core: FilterCore { key: key.as_ref().to_vec(), create: true } }
             }
@@ -88,8 +88,8 @@ macro_rules! filter_methods {
                 }
 
                 /// Adds items, up to 500 or 1 MiB per command and 16 commands at a time. Returns the answers in the order of
-                /// the items. [`Error::answers`] has the answers before a failure. If the source of the items fails, the error
-                /// is [`Error::Caller`], and earlier items may have been added.
+                /// the items. [`Error::answers`] returns the known answers after a failure. If the source of the items fails,
+                /// the error is [`Error::Caller`], and earlier items may have been added.
                 pub async fn add_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Add, items).await
                 }
@@ -100,7 +100,7 @@ macro_rules! filter_methods {
                     self.core.get_item(&self.client, "BF.EXISTS", &item.item_bytes()).await
                 }
 
-                /// Looks items up.
+                /// Looks up items.
                 pub async fn exists_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }

@@ -1,5 +1,5 @@
 //! The guard in front of a database, for threads, and the methods that guards for threads and for tasks share. docs/guard.md
-//! has the protocol, and docs/guard-proof.md its reasons.
+//! specifies the protocol, and docs/guard-proof.md proves it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
@@ -39,7 +39,7 @@ impl<C: Codec> Clone for Guard<C> {
 }
 
 impl<C: Codec> Guard<C> {
-    /// Makes a guard whose rows a codec converts to bytes and back.
+    /// Creates a guard whose rows are converted to bytes and back by a codec.
     ///
     /// # Errors
     /// As [`Guard::new`].
@@ -234,7 +234,7 @@ pub(crate) fn bytes_of<T: Item>(ids: impl IntoIterator<Item = T>) -> Vec<Vec<u8>
     ids.into_iter().map(|id| id.item_bytes().into_owned()).collect()
 }
 
-/// The ids of a call, as the caller passed them and as bytes.
+/// The ids of a call, both as passed by the caller and as bytes.
 pub(crate) struct Named<T> {
     pub keys: Vec<Vec<u8>>,
     first: HashMap<Vec<u8>, T>,
@@ -269,12 +269,12 @@ struct Pending<'a, C: Codec> {
 
 impl<C: Codec> Drop for Pending<'_, C> {
     fn drop(&mut self) {
-        // The panic goes on: there is no caller who could get an error.
+        // The panic continues, so there is no caller to return an error to.
         _ = self.guard.confirm(std::mem::take(&mut self.ids));
     }
 }
 
-/// Makes the methods that guards for threads and for tasks share: all but the calls that take a function.
+/// Defines the methods that guards for threads and for tasks share: all except calls that take a function.
 macro_rules! guard_methods {
     ($colour:ident) => {
         impl<C: Codec> std::fmt::Debug for Guard<C> {
@@ -284,7 +284,7 @@ macro_rules! guard_methods {
         }
 
         impl Guard {
-            /// Makes a guard whose rows are bytes.
+            /// Creates a guard whose rows are bytes.
             ///
             /// # Errors
             /// [`Error::Refused`]: the options are invalid.
@@ -297,12 +297,12 @@ macro_rules! guard_methods {
             /// Returns the number of each event:
             ///
             /// - `absent`, `hit`, `stale`, `load`, `wait`, `failed`: replies of BF.FETCH, one for each row;
-            /// - `filled`, `lease_lost`: loaded rows that were cached, and those that were not, because the row changed or another caller
-            ///   filled it during the load;
+            /// - `filled`, `lease_lost`: loaded rows that were cached, and loaded rows that were not, because the row changed or another
+            ///   caller filled it during the load;
             /// - `load_failed`: rows whose load failed;
             /// - `stale_served`, `soft_timeout`: old values that were served because a load failed, or took too long;
             /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
-            /// - `shared`: answers and errors of another caller of this process, which callers that waited for the row share;
+            /// - `shared`: answers and errors that waiting callers got from another caller of this process;
             /// - `undecodable`: cached values that the codec could not decode;
             /// - `errors`: replies that were errors or did not arrive.
             pub fn counts(&self) -> BTreeMap<&'static str, u64> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// Some 32 years.
+/// About 32 years.
 const LONGEST_MS: u64 = 1_000_000_000_000;
 
 // The ranges of times in milliseconds, and of numbers: scripts/generate-options writes them.
@@ -50,7 +50,8 @@ fn number_in_range(name: &str, number: f64) -> Result<(), Error> {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuardOptions {
-    /// The time to live of a cached row, shortened by up to a tenth at random: 60 s. At most 10^9 s, as `absent_ttl` and `fail_safe`.
+    /// The time to live of a cached row, shortened by up to a tenth at random: 60 s. At most 10^9 s, like `absent_ttl` and
+    /// `fail_safe`.
     pub ttl: Duration,
     /// The time to live of a cached absence: 10 s.
     pub absent_ttl: Duration,
@@ -74,13 +75,13 @@ pub struct GuardOptions {
     pub prefix: Option<Vec<u8>>,
     /// Filters that are being filled, to which each id is announced first.
     pub announce_to: Vec<Vec<u8>>,
-    /// How many replicas must have a change before it counts (WAIT), and whether the append-only file must have it (WAITAOF).
+    /// How many replicas must acknowledge a change (WAIT), and whether the append-only file must contain it (WAITAOF).
     pub durability: Durability,
-    /// For a table that `bloomgate follow` follows (docs/feed.md): writers call nothing, and the calls for writers do nothing.
-    /// `announce_to` and `durability` are refused.
+    /// For a table that is followed by `bloomgate follow` (docs/feed.md): writers need no guard, and the guard's calls for
+    /// writers do nothing. `announce_to` and `durability` are refused.
     pub feed: bool,
-    /// How old an answer may be while the follower's heartbeat is missing, at most an hour and at least `lease`. With zero, the default,
-    /// there is no limit. It needs `feed`, and then makes one query per row and `fresh`.
+    /// Limits the age of an answer while the follower's heartbeat is missing, from `lease` to an hour: each row is then read from the
+    /// database once in this time. With zero, the default, there is no limit. It needs `feed`.
     pub fresh: Duration,
 }
 
@@ -132,7 +133,7 @@ impl GuardOptions {
         (self.beta * 100.0).round() as u64
     }
 
-    /// Checks a time to live. It has to end: it bounds how long readers get an old row after a writer has died.
+    /// Checks a time to live, which must be finite: it limits how long readers get an old row after a writer has died.
     pub(crate) fn ttl_ms(&self, of_call: Option<Duration>) -> Result<u64, Error> {
         let ttl = of_call.unwrap_or(self.ttl);
         in_range("ttl", ttl)?;
@@ -140,14 +141,14 @@ impl GuardOptions {
     }
 }
 
-/// How many replicas must have a write before it counts. Not for a cluster.
+/// The acknowledgements that a write waits for. Not for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Durability {
-    /// How many replicas must have the write.
+    /// How many replicas must acknowledge the write.
     pub replicas: u32,
-    /// Whether the append-only files on disk must have it, that of the primary included.
+    /// Whether the append-only files on disk, including the primary's, must contain it.
     pub aof: bool,
-    /// How long to wait for them: 1 s.
+    /// How long to wait for the acknowledgements: 1 s.
     pub timeout: Duration,
 }
 
@@ -158,7 +159,7 @@ impl Default for Durability {
 }
 
 impl Durability {
-    /// Whether anything is asked of a write.
+    /// Whether a write waits for acknowledgements.
     pub(crate) fn is_asked(&self) -> bool {
         self.aof || self.replicas > 0
     }

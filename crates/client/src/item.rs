@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::BoxError;
 
-/// An item of a filter: bytes, a text, which is encoded as UTF-8, or an integer of 16 bits or more, which is written in decimal. So `17` and
+/// An item of a filter: bytes, a text, which is encoded as UTF-8, or an integer of 16 bits or more, which is written in decimal. `17` and
 /// `"17"` are the same item.
 ///
 /// ```
@@ -15,7 +15,7 @@ use crate::BoxError;
 /// assert_eq!(*[0, 255].as_slice().item_bytes(), [0, 255]);
 /// ```
 ///
-/// Booleans and floating-point numbers are no items:
+/// Booleans and floating-point numbers are not items:
 ///
 /// ```compile_fail
 /// use bloomgate_client::Item;
@@ -23,8 +23,8 @@ use crate::BoxError;
 /// true.item_bytes();
 /// ```
 ///
-/// Nor are single bytes, because a list of bytes is one item: it would pass for a list of items, and `changed(b"17", ...)` would
-/// announce the rows 49 and 55.
+/// Single bytes are not items either. A list of bytes is one item; it would otherwise also be a list of items, and
+/// `changed(b"17", ...)` would announce the rows 49 and 55.
 ///
 /// ```compile_fail
 /// use bloomgate_client::{Guard, Client, GuardOptions};

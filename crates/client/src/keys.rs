@@ -1,9 +1,9 @@
-//! The names of keys beside a guard's filter, in the filter's cluster slot.
+//! The names of a guard's other keys, in the filter's cluster slot.
 
 use crate::Error;
 
-/// Returns a beginning of key names in the cluster slot of the filter. Its hash tag is what stands between the first `{` and the
-/// next `}`, or else the whole name.
+/// Returns a prefix of key names in the cluster slot of the filter. Its hash tag is the text between the first `{` and the next
+/// `}`, or else the whole name.
 fn in_slot_of(filter: &[u8]) -> Result<Vec<u8>, Error> {
     let mut parts = filter.splitn(2, |byte| *byte == b'{').skip(1);
     let closed = parts.next().and_then(|rest| rest.iter().position(|byte| *byte == b'}'));
@@ -17,10 +17,10 @@ fn in_slot_of(filter: &[u8]) -> Result<Vec<u8>, Error> {
     Ok([b"{", filter, b"}"].concat())
 }
 
-/// Returns what precedes an id in the name of its cache key.
+/// Returns the prefix of cache keys.
 ///
 /// # Errors
-/// No other key shares the slot of the filter, whose name is `users}` for instance.
+/// No other key shares the filter's slot, for example if its name is `users}`.
 ///
 /// ```
 /// assert_eq!(bloomgate_client::keys::cache_prefix(b"users").unwrap(), b"{users}:");
@@ -37,7 +37,7 @@ pub fn filling_name(filter: &[u8]) -> Result<Vec<u8>, Error> {
     Ok([&in_slot_of(filter)?, b"~filling".as_slice()].concat())
 }
 
-/// The keys of `bloomgate follow` beside a filter, named by the rule of crates/follow/src/config.rs.
+/// The keys that `bloomgate follow` uses for a filter; crates/follow/src/config.rs defines their names.
 pub(crate) struct FeedKeys {
     pub heartbeat: Vec<u8>,
     pub in_flight: Vec<u8>,

@@ -13,7 +13,7 @@ use redis::{Cmd, ToRedisArgs};
 pub struct Options {
     /// The factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow.
     pub expansion: Option<u32>,
-    /// A full filter refuses items instead of growing.
+    /// Makes a full filter refuse items instead of growing.
     pub nonscaling: bool,
     /// 0 to 2^32 - 1; with the hash `siphash` 32 hexadecimal digits. Filters with the same seed can be merged.
     pub seed: Option<String>,
@@ -23,7 +23,7 @@ pub struct Options {
     pub hash: Option<String>,
     /// Seconds after which an item is forgotten, 1 to 10^10.
     pub window: Option<u64>,
-    /// At least the last `capacity` new items are found.
+    /// Keeps at least the last `capacity` new items.
     pub rolling: bool,
     /// The most buckets of a filter that forgets, 3 to 64.
     pub buckets: Option<u32>,
@@ -33,11 +33,11 @@ pub struct Options {
     pub counting: bool,
     /// The key's time to live in seconds, set only if the filter is created.
     pub ex: Option<u64>,
-    /// The same in milliseconds.
+    /// The key's time to live in milliseconds.
     pub px: Option<u64>,
 }
 
-/// How `insert` adds items, and creates a missing filter.
+/// How `insert` adds items and creates a missing filter.
 ///
 /// ```
 /// use bloomgate_client::Insert;
@@ -64,7 +64,7 @@ pub struct Insert {
     pub options: Options,
 }
 
-/// Appends the words whose values are given.
+/// Appends the options that have values.
 fn write_values<T: ToRedisArgs>(command: &mut Cmd, words: impl IntoIterator<Item = (&'static str, Option<T>)>) {
     for (word, value) in words {
         if let Some(value) = value {
@@ -73,7 +73,7 @@ fn write_values<T: ToRedisArgs>(command: &mut Cmd, words: impl IntoIterator<Item
     }
 }
 
-/// Appends the words that are chosen.
+/// Appends the flags that are set.
 fn write_flags(command: &mut Cmd, words: impl IntoIterator<Item = (&'static str, bool)>) {
     for (word, _) in words.into_iter().filter(|(_, is_set)| *is_set) {
         command.arg(word);

@@ -1,5 +1,5 @@
 //! The replies of BF.INFO, BF.STATS and BF.PLAN as structs. In RESP2 they are flat lists of names and values with floating-point
-//! numbers as text, in RESP3 maps; the structs are the same. Fields that this crate does not know are ignored.
+//! numbers as text, and in RESP3 maps. The structs are the same for both. Unknown fields are ignored.
 
 use redis::Value;
 
@@ -9,13 +9,13 @@ use crate::Error;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// The items for which all layers have room.
+    /// The number of items for which all layers have room.
     pub capacity: u64,
-    /// The filter's fields and bits.
+    /// The size of the filter's fields and bits.
     pub size_bytes: u64,
     /// The number of layers.
     pub layers: u64,
-    /// The items that were added.
+    /// The number of items that were added.
     pub items: u64,
     /// The factor from one layer's capacity to the next; `None` if the filter does not grow.
     pub expansion: Option<u64>,
@@ -25,13 +25,13 @@ pub struct Info {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Layer {
-    /// The items for which the layer has room.
+    /// The number of items for which the layer has room.
     pub capacity: u64,
-    /// The layer's bits.
+    /// The size of the layer's bits.
     pub size_bytes: u64,
     /// The number of hash functions.
     pub hashes: u64,
-    /// The items that were added; `None` in a plan.
+    /// The number of items that were added; `None` in a plan.
     pub items: Option<u64>,
     /// The share of the bits that are set; `None` in a plan.
     pub fill: Option<f64>,
@@ -43,7 +43,7 @@ pub struct Layer {
 pub struct Bucket {
     /// The position of the bucket in the ring.
     pub slot: u64,
-    /// The items that were added.
+    /// The number of items that were added.
     pub items: u64,
     /// Milliseconds since 1970; `None` in a filter with ROLLING.
     pub begin_ms: Option<u64>,
@@ -65,19 +65,19 @@ pub struct Stats {
     pub error_rate: f64,
     /// The estimated share of absent items that are found.
     pub error_rate_now: f64,
-    /// The items that were added.
+    /// The number of items that were added.
     pub items: u64,
-    /// The items that the set bits suggest.
+    /// The number of items, estimated from the set bits.
     pub items_estimated: u64,
-    /// The items for which all layers have room.
+    /// The number of items for which all layers have room.
     pub capacity: u64,
-    /// The filter's fields and bits.
+    /// The size of the filter's fields and bits.
     pub size_bytes: u64,
-    /// The adds that are pending.
+    /// The size of the pending adds.
     pub pending_bytes: u64,
     /// The layers, the oldest first.
     pub layers: Vec<Layer>,
-    /// The items that were deleted, if the filter records them.
+    /// The number of deleted items, if the filter records them.
     pub items_deleted: Option<u64>,
     /// How many further items can be deleted.
     pub room_for_deleted: Option<u64>,
@@ -101,9 +101,9 @@ pub struct Plan {
     pub hash: String,
     /// The false positive rate that was requested.
     pub error_rate: f64,
-    /// The items for which all layers have room.
+    /// The number of items for which all layers have room.
     pub capacity: u64,
-    /// The filter's fields and bits.
+    /// The size of the filter's fields and bits.
     pub size_bytes: u64,
     /// The bits of all layers, divided by the capacity.
     pub bits_per_item: f64,
@@ -111,7 +111,7 @@ pub struct Plan {
     pub layers: Vec<Layer>,
 }
 
-/// Returns the error for a reply that is not understood.
+/// Returns the error for an unexpected reply.
 pub fn unexpected(reply: &Value) -> Error {
     Error::UnexpectedReply(format!("the server replied {reply:?}"))
 }
@@ -135,7 +135,7 @@ pub fn integer(reply: &Value) -> Option<u64> {
     }
 }
 
-/// Returns 1 and 0 of RESP2, and booleans of RESP3.
+/// Converts 1 and 0 of RESP2, and booleans of RESP3.
 pub fn boolean(reply: &Value) -> Option<bool> {
     integer(reply).map(|number| number != 0)
 }
@@ -268,7 +268,7 @@ fn plan(found: &Fields) -> Option<Plan> {
     })
 }
 
-/// A reply that is a struct.
+/// A type that a reply can be parsed into.
 pub trait Reply: Sized {
     /// Reads a reply.
     fn read(reply: &Value) -> Result<Self, Error>;
@@ -282,7 +282,7 @@ macro_rules! replies {
             }
         }
 
-        /// Reads a reply of the server, in RESP2 or RESP3, to a command that the crate `redis` has sent.
+        /// Parses a reply of the server, in RESP2 or RESP3, to a command that was sent with the crate `redis`.
         impl TryFrom<&Value> for $type {
             type Error = Error;
 
@@ -314,7 +314,7 @@ impl Reply for Vec<String> {
     }
 }
 
-/// The reply of a command that answers OK, or whose answer does not matter.
+/// The reply to a command that answers OK, or whose answer does not matter.
 impl Reply for () {
     fn read(_reply: &Value) -> Result<Self, Error> {
         Ok(())

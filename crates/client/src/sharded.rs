@@ -1,10 +1,10 @@
-//! A filter in many shards, for threads, and the methods that those for threads and for tasks have.
+//! A filter in many shards, for threads, and the methods that sharded filters for threads and for tasks share.
 
 use crate::core::{Batch, ShardedCore, blocking, create_sharded};
 use crate::{BatchItem, Client, Error, Info, Item, Options};
 
-/// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
-/// sent to all shards together. docs/sharding.md has the contract, which clients in other languages share.
+/// A filter in many shards, each in its own slot, so that the nodes of a cluster share its memory and its load. A batch is sent
+/// to all shards together. docs/sharding.md specifies it for the clients in all languages.
 ///
 /// ```no_run
 /// use bloomgate_client::{Client, Options, ShardedFilter};
@@ -20,15 +20,15 @@ use crate::{BatchItem, Client, Error, Info, Item, Options};
 ///
 /// # Errors
 ///
-/// Each call reads the number of shards again, and fails with [`Error::ShardsChanged`] if it was doubled: then open the filter
-/// again. A missing shard is [`Error::ShardMissing`], never an answer.
+/// Each call reads the number of shards again, and fails with [`Error::ShardsChanged`] if it was doubled; the filter must then
+/// be opened again. A missing shard always causes [`Error::ShardMissing`].
 #[derive(Debug, Clone)]
 pub struct ShardedFilter {
     client: Client,
     core: ShardedCore,
 }
 
-/// Makes the methods of a sharded filter for threads or tasks.
+/// Defines the methods of a sharded filter for threads or tasks.
 macro_rules! sharded_methods {
     ($colour:ident) => {
         impl ShardedFilter {
@@ -48,14 +48,14 @@ macro_rules! sharded_methods {
             }
 
             $colour! {
-                /// Opens a filter. Fails with [`Error::FilterMissing`] if there is none with this name.
+                /// Opens a filter. Fails with [`Error::FilterMissing`] if no filter has this name.
                 pub async fn open(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, Error> {
                     Ok(Self { client: client.clone(), core: ShardedCore::open(client, name.as_ref()).await? })
                 }
 
                 /// Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard
-                /// deviations. Filters that are to be merged need the same seed. Fails with [`Error::FilterExists`] if there is
-                /// one with this name.
+                /// deviations. Filters that are to be merged need the same seed. Fails with [`Error::FilterExists`] if a filter
+                /// has this name.
                 pub async fn create(
                     client: &Client,
                     name: impl AsRef<[u8]>,
@@ -68,8 +68,8 @@ macro_rules! sharded_methods {
                     Ok(Self { client: client.clone(), core })
                 }
 
-                /// Completes a creation that was interrupted. Do not use it to replace a lost shard: the new shard would deny
-                /// the items of the lost one.
+                /// Completes an interrupted creation. Do not use it to replace a lost shard: its items would be reported
+                /// absent.
                 pub async fn resume(
                     client: &Client,
                     name: impl AsRef<[u8]>,
@@ -97,7 +97,7 @@ macro_rules! sharded_methods {
                     self.core.one(&self.client, Batch::Exists, &item.item_bytes()).await
                 }
 
-                /// Looks items up.
+                /// Looks up items.
                 pub async fn exists_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }
@@ -138,7 +138,7 @@ macro_rules! sharded_methods {
                 }
 
                 /// Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Fails with
-                /// [`Error::Refused`] if it has another number of shards. Both need the same rate, capacity and seed.
+                /// [`Error::Refused`] if the numbers of shards differ. Both need the same rate, capacity and seed.
                 pub async fn merge_into(&self, destination: impl AsRef<[u8]>) -> Result<(), Error> {
                     self.core.merge_into(&self.client, destination.as_ref()).await
                 }
@@ -148,9 +148,9 @@ macro_rules! sharded_methods {
                     self.core.drop(&self.client).await
                 }
 
-                /// Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an
-                /// item that is added to a shard after it was copied would be denied. The copies keep the items of both halves,
-                /// so the shards are as full as before, and the new room is for new items.
+                /// Doubles the number of shards by copying each (BF.SCANDUMP). No item is reported absent. Do not add items
+                /// meanwhile: an item that is added to a shard after it was copied would be reported absent. Each copy keeps
+                /// the items of both halves, so the shards are as full as before, and only their further capacity is doubled.
                 pub async fn double(&mut self) -> Result<(), Error> {
                     self.core.double(&self.client).await
                 }

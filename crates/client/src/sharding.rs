@@ -1,4 +1,4 @@
-//! Where the items of a sharded filter are: the contract that all clients of the project share.
+//! The location of the items of a sharded filter, which is the same for all clients of the project.
 //!
 //! A sharded filter NAME with n shards is n filters at the keys `NAME:{0}` to `NAME:{n-1}`, and n in decimal at `NAME:shards`.
 //! The braces are part of the key: shard i of every sharded filter is in the slot of "i".
@@ -27,7 +27,7 @@ pub fn count_key(name: &[u8]) -> Vec<u8> {
     [name, b":shards"].concat()
 }
 
-/// Returns the capacity of one shard: its part and four standard deviations, so that chance fills no shard before the others.
+/// Returns the capacity of one shard: its part plus four standard deviations, so that shards do not fill early by chance.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn shard_capacity(capacity: u64, shards: u32) -> u64 {
     let part = capacity as f64 / f64::from(shards);

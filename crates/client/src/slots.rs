@@ -1,5 +1,5 @@
-//! Which node of a cluster holds which keys. Public, because programs that manage filters on many nodes, such as the command-line
-//! tool, keep connections of their own.
+//! The nodes of a cluster that hold keys. Public, because programs that manage filters on many nodes, such as the command-line
+//! tool, have their own connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,12 +28,12 @@ pub type Address = (String, u16);
 /// ```
 #[derive(Debug, Default)]
 pub struct Slots {
-    /// Ranges by their last slot: the first slot and the node.
+    /// The first slot and the node of each range, by its last slot.
     ranges: BTreeMap<u16, (u16, Address)>,
 }
 
 impl Slots {
-    /// Reads the reply to CLUSTER SLOTS. A node without a host is the one that replied.
+    /// Reads the reply to CLUSTER SLOTS. A node without a host is the node that replied.
     ///
     /// # Errors
     /// The reply has another form.
@@ -58,18 +58,18 @@ impl Slots {
         self.ranges.range(slot..).next().filter(|(_, (first, _))| *first <= slot).map(|(_, (_, node))| node)
     }
 
-    /// Returns the number of slots that no node holds.
+    /// Returns the number of unassigned slots.
     pub fn unassigned(&self) -> u16 {
         self.ranges.iter().fold(SLOTS, |left, (last, (first, _))| left.saturating_sub(last.saturating_sub(*first) + 1))
     }
 
-    /// Returns every node that holds slots, once, in order.
+    /// Returns each node that holds slots once, in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Address> {
         self.ranges.values().map(|(_, node)| node).collect::<BTreeSet<_>>().into_iter()
     }
 }
 
-/// Returns a host unless a node says that it does not know it.
+/// Returns a host, unless the node reports it as unknown.
 pub(crate) fn known_host(host: &str) -> Option<&str> {
     (!["", "?"].contains(&host)).then_some(host)
 }

@@ -22,7 +22,7 @@ use crate::slots::Address;
 
 /// A server and a pool of connections to it, shared by all filters and guards of a process. Clones share the pool.
 ///
-/// All commands use one connection, except those that wait in the server: these have connections of their own. A command whose
+/// All commands use one connection, except commands that wait in the server, which use separate connections. A command whose
 /// connection is lost fails: no command is sent twice.
 ///
 /// ```no_run
@@ -42,15 +42,15 @@ pub struct Client {
 }
 
 struct Connections {
-    /// The connection for commands that do not wait. Callers wait here while one of them opens it.
+    /// The connection for commands that do not wait. While a caller opens it, the others wait for this lock.
     shared: tokio::sync::Mutex<Shared>,
     /// How many attempts to open it have ended.
     attempts: AtomicU64,
     /// Idle connections for commands that wait.
     idle: Mutex<Vec<MultiplexedConnection>>,
-    /// How many more of them may be in use.
+    /// The number of further connections that commands that wait may use.
     free: Semaphore,
-    /// How many of them wait for a row.
+    /// The number of these connections that wait for a row.
     waiting: Arc<AtomicUsize>,
     /// Commands that are sent together.
     queue: Arc<Queue>,
@@ -58,9 +58,9 @@ struct Connections {
 
 #[derive(Default)]
 struct Shared {
-    /// The connection, and the number of the attempt that opened it, by which callers recognise it.
+    /// The connection, and the number of the attempt that opened it, which identifies it.
     opened: Option<(u64, MultiplexedConnection)>,
-    /// The error of the last attempt, unless it opened the connection.
+    /// The error of the last attempt, if it failed.
     failed: Option<RedisError>,
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Connections {
 client_methods!();
 
 impl Client {
-    /// Uses the settings of a client of [redis-rs](crate::redis), for TLS certificates for instance.
+    /// Uses the settings of a client of [redis-rs](crate::redis), for example its TLS certificates.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: TIMEOUT };
         Self {
@@ -101,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Sets the maximum number of connections, at least 2. Callers that would wait for a row on more than half of them wait in the
+    /// Sets the maximum number of connections, at least 2. At most half of them wait for a row; further callers wait in the
     /// process.
     #[must_use]
     pub fn with_connections(mut self, most: usize) -> Self {
@@ -118,7 +118,7 @@ impl Client {
         self.settings.redis.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// Returns a client of one node, with the settings of this one.
+    /// Returns a client of one node with this client's settings.
     fn node(&self, address: &Address) -> Result<Self, RedisError> {
         let redis = at(&self.settings.redis, address)?;
         let settings = Arc::new(Settings { redis, ..Settings::clone(&self.settings) });
@@ -126,8 +126,8 @@ impl Client {
         Ok(Self { settings, connections, cluster: None })
     }
 
-    /// Returns the shared connection, which is opened if it is not open. If an attempt fails while this call
-    /// waits for it, this call fails, too: if all callers tried one after the other, the last would wait too long.
+    /// Returns the shared connection, opening it if necessary. If another caller's attempt fails while this call waits for it,
+    /// this call fails, too: if all callers tried in turn, the last would wait too long.
     async fn shared(&self, begun: Instant) -> Result<(u64, MultiplexedConnection), RedisError> {
         let connections = &self.connections;
         let known = connections.attempts.load(Ordering::SeqCst);
@@ -145,8 +145,8 @@ impl Client {
         Ok(shared.opened.insert((ended + 1, attempt?)).clone())
     }
 
-    /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or
-    /// hangs does not recover, nor does one to a server that is no longer the primary.
+    /// Sends commands on the shared connection. After an error the next call opens another connection: a lost or hung
+    /// connection does not recover, nor does a connection to a server that is no longer the primary.
     async fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let begun = Instant::now();
         let (number, mut connection) = self.shared(begun).await?;
@@ -156,14 +156,14 @@ impl Client {
             let mut shared = self.connections.shared.lock().await;
             if shared.opened.as_ref().is_some_and(|(other, _)| *other == number) {
                 shared.opened = None;
-                // The server may have restarted, and these would fail, too.
+                // The server may have restarted, and the idle connections would fail, too.
                 self.connections.idle().clear();
             }
         }
         result
     }
 
-    /// Sends commands on a connection that nobody else uses meanwhile.
+    /// Sends commands on a connection that is not shared meanwhile.
     async fn query_alone(&self, commands: &Pipeline, wait: Duration) -> Result<Vec<Value>, RedisError> {
         let begun = Instant::now();
         let free = time::timeout(self.settings.timeout, self.connections.free.acquire()).await;
@@ -183,7 +183,7 @@ impl Client {
     }
 }
 
-/// Runs something on the runtime of this thread, if there is one: a runtime that ends drops its tasks.
+/// Runs work on the runtime of this thread, if there is one. If the runtime ends, it drops its tasks.
 pub(super) fn detach(work: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(work);
@@ -226,8 +226,8 @@ impl Node for Client {
     }
 }
 
-/// Waits until a task has ended. If it has panicked, so does the caller. Returns nothing if the runtime of the task has ended: the
-/// caller may run on another one.
+/// Waits until a task has ended. If it panicked, this call panics. Returns `None` if the task's runtime has ended, which is
+/// possible because the caller may run on another one.
 async fn ended<T>(task: JoinHandle<T>) -> Option<T> {
     match task.await.map_err(JoinError::try_into_panic) {
         Ok(result) => Some(result),
@@ -239,7 +239,7 @@ async fn ended<T>(task: JoinHandle<T>) -> Option<T> {
 impl Io for Client {
     async fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         match &self.cluster {
-            // On the heap, as is the future that connects: nested in those of a program, they reach the compiler's limit of depth.
+            // Boxed, like the future that connects: nested in a program's futures, they would exceed the compiler's depth limit.
             Some(cluster) => Box::pin(cluster.ask(commands, wait, |address| self.node(address))).await,
             None => self.exchange(commands, wait).await,
         }
@@ -263,7 +263,7 @@ impl Io for Client {
     }
 
     async fn wait(&self, waiters: &[Arc<Waiter>], at_most: Duration) {
-        // They have been resumed or not: the flights know.
+        // The flights record which of them were resumed.
         _ = time::timeout(at_most, Waiter::any_resumed(waiters)).await;
     }
 

@@ -45,7 +45,7 @@ impl<C: Codec> Clone for Guard<C> {
 }
 
 impl<C: Codec> Guard<C> {
-    /// Makes a guard whose rows a codec converts to bytes and back.
+    /// Creates a guard whose rows are converted to bytes and back by a codec.
     ///
     /// # Errors
     /// As [`Guard::new`].
@@ -124,7 +124,7 @@ impl<C: Codec> Guard<C> {
     }
 
     /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
-    /// `load` continues in a task of its own. This needs a guard with `fail_safe`, and a future that owns what it uses.
+    /// `load` continues in a separate task. This needs a guard with `fail_safe`, and a future that owns its data.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -202,9 +202,9 @@ impl<C: Codec> Guard<C> {
         self.core.get_many(&self.client, &named.keys, ttl, load).await
     }
 
-    /// Announces ids, calls `write`, and confirms them, whatever `write` returns, and also if it panics or this future is dropped.
-    /// The transaction that inserts, changes or deletes the rows has to end inside of `write`, its outcome known: a database must
-    /// not commit it after `write` was dropped.
+    /// Announces ids, calls `write`, and confirms the ids, even if `write` fails or panics, or this future is dropped. The
+    /// transaction that inserts, changes or deletes the rows must end inside `write`, with a known outcome: the database must not
+    /// commit it after `write` was dropped.
     ///
     /// # Errors
     /// The error of the announcement, in which case `write` is not called; [`Error::Unconfirmed`]; [`Error::Caller`]
@@ -237,7 +237,7 @@ impl<C: Codec, F> WithLoader<Guard<C>, F> {
     }
 }
 
-/// Ids that were announced and have to be confirmed, also if the writer is cancelled or panics.
+/// Announced ids, which must be confirmed even if the writer is cancelled or panics.
 struct Pending<'a> {
     client: &'a Client,
     commands: &'a Arc<Commands>,
@@ -249,7 +249,7 @@ impl Drop for Pending<'_> {
         if !self.ids.is_empty() {
             let (client, commands, ids) =
                 (self.client.clone(), Arc::clone(self.commands), std::mem::take(&mut self.ids));
-            // There is no caller who could get an error.
+            // There is no caller to return an error to.
             detach(async move { _ = commands.confirm(&client, ids).await });
         }
     }

@@ -1,8 +1,8 @@
 //! The client for tasks of tokio: the types of the crate's root, with asynchronous methods. Needs the feature `tokio`.
 //!
-//! A future that is dropped sends nothing further, with two exceptions: a lease that the call has got or is about to get is given
-//! up, and a change that was announced is confirmed. Both happen in tasks of their own, on the runtime of the call. Outside a
-//! runtime calls panic, as those of tokio do.
+//! A dropped future sends nothing further, with two exceptions: a lease that the call holds or is about to get is given up, and
+//! an announced change is confirmed. Both happen in separate tasks on the runtime of the call. Outside a runtime calls panic, as
+//! in tokio.
 //!
 //! ```no_run
 //! use bloomgate_client::aio::{Client, Guard};

@@ -1,5 +1,5 @@
-//! Commands that end leases: those of many tasks are sent together. In a burst each row has a command of its own, and thousands of them
-//! at once would take longer than the time limit in the queue of this process.
+//! Sends the commands of many tasks that end leases in batches. In a burst each row has a separate command, and thousands of commands
+//! sent at once would exceed the time limit in the queue of this process.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use crate::batch::{bytes_of, fits};
 use crate::core::{Io, Reply, is_late, lock};
 
-/// The most batches that are sent and not answered.
+/// The most batches in flight.
 const MOST_SENDING: usize = 4;
 
 /// The commands of one task, and where their replies are sent.
@@ -24,11 +24,11 @@ pub struct Queue(Mutex<State>);
 #[derive(Default)]
 struct State {
     entries: VecDeque<Entry>,
-    /// How many tasks take batches out of the queue.
+    /// The number of tasks that send batches.
     sending: usize,
 }
 
-/// One of these tasks. If it is dropped because its runtime has ended, the queue is cleared: no caller waits for ever.
+/// One of these tasks. If it is dropped because its runtime has ended, the queue is cleared, so that no caller waits forever.
 struct Sending {
     queue: Arc<Queue>,
     has_ended: bool,
@@ -39,7 +39,7 @@ impl Drop for Sending {
         if !self.has_ended {
             let mut state = lock(&self.queue.0);
             state.sending -= 1;
-            // They are dropped after the lock: this may drop what waits for them.
+            // The entries are dropped after the lock is released, because dropping them may run code of their callers.
             let entries = std::mem::take(&mut state.entries);
             drop(state);
             drop(entries);
@@ -48,7 +48,8 @@ impl Drop for Sending {
 }
 
 impl Sending {
-    /// Takes the next batch, which has the commands of at least one task. Returns `None`, and ends the sending task, if the queue is empty.
+    /// Removes and returns the next batch, with the commands of at least one task. If the queue is empty, returns an empty batch, and the
+    /// sending task ends.
     fn take(&mut self) -> Vec<Entry> {
         let mut state = lock(&self.queue.0);
         let (mut batch, mut count, mut bytes) = (Vec::new(), 0, 0);
@@ -69,7 +70,7 @@ impl Sending {
 
     /// Sends batches until the queue is empty.
     async fn run(mut self, io: impl Io) {
-        // The tasks that are ready now come before this one is run again.
+        // Tasks that are ready now run before this one resumes.
         yield_now().await;
         loop {
             let batch = self.take();
@@ -87,7 +88,7 @@ impl Sending {
                 _ = sender.send(own);
             }
             if let Some(late) = late {
-                // The server hangs. If each batch waited for its own timeout, the last would wait for very long.
+                // The server hangs. If each batch waited for its own time-out, the last would wait for a very long time.
                 let left = std::mem::take(&mut lock(&self.queue.0).entries);
                 for (commands, sender) in left {
                     _ = sender.send(vec![late.clone(); commands.len()]);
@@ -98,7 +99,7 @@ impl Sending {
 }
 
 impl Queue {
-    /// Sends commands together with those of other tasks, and returns their replies.
+    /// Sends commands together with the commands of other tasks, and returns their replies.
     pub async fn ask(self: &Arc<Self>, io: &impl Io, commands: Vec<Cmd>) -> Vec<Reply> {
         let (sender, receiver) = oneshot::channel();
         let count = commands.len();
@@ -109,7 +110,7 @@ impl Queue {
         receiver.await.unwrap_or_else(|_| lost())
     }
 
-    /// Adds an entry. Returns a task to run unless enough of them run.
+    /// Adds an entry. Returns a sending task to run, unless enough are running.
     fn push(self: &Arc<Self>, entry: Entry) -> Option<Sending> {
         let mut state = lock(&self.0);
         state.entries.push_back(entry);

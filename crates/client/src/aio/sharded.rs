@@ -5,8 +5,8 @@ use crate::core::{Batch, ShardedCore, asynchronous, create_sharded};
 use crate::sharded::sharded_methods;
 use crate::{BatchItem, Error, Info, Item, Options};
 
-/// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
-/// sent to all shards together. docs/sharding.md has the contract, which clients in other languages share.
+/// A filter in many shards, each in its own slot, so that the nodes of a cluster share its memory and its load. A batch is sent
+/// to all shards together. docs/sharding.md specifies it for the clients in all languages.
 ///
 /// ```no_run
 /// use bloomgate_client::Options;
@@ -23,8 +23,8 @@ use crate::{BatchItem, Error, Info, Item, Options};
 ///
 /// # Errors
 ///
-/// Each call reads the number of shards again, and fails with [`Error::ShardsChanged`] if it was doubled: then open the filter
-/// again. A missing shard is [`Error::ShardMissing`], never an answer.
+/// Each call reads the number of shards again, and fails with [`Error::ShardsChanged`] if it was doubled; the filter must then
+/// be opened again. A missing shard always causes [`Error::ShardMissing`].
 #[derive(Debug, Clone)]
 pub struct ShardedFilter {
     client: Client,

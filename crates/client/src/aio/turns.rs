@@ -1,4 +1,4 @@
-//! Fetches of many tasks as one command: what they ask for in one turn of the runtime is one BF.MFETCH.
+//! Coalesces the fetches of many tasks: the rows that they request in one turn of the runtime are fetched by one BF.MFETCH.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,14 +9,14 @@ use tokio::task::yield_now;
 use super::Client;
 use crate::core::{Commands, Fetch, Fetched, Found, Leases, lock, not_fetched};
 
-/// Where a task waits for the reply for its row. A task that was cancelled has dropped its receiver.
+/// A task's place in a turn: the sender of the reply for its row. A cancelled task has dropped the receiver.
 type Seat = Sender<Found<Client>>;
 
-/// The rows that tasks ask for in one turn.
+/// The rows that tasks request in one turn.
 type Turn = Vec<(Vec<u8>, Seat)>;
 
-/// The turn of a task that has not sent it yet. If the task is dropped, because its runtime has ended, the turn is cleared: those
-/// that have a seat in it go on without a reply, and the next caller begins another turn.
+/// The turn of a task that has not sent it yet. If the task is dropped because its runtime has ended, the turn is cleared: its
+/// callers continue without a reply, and the next caller begins another turn.
 struct Opened {
     open: Arc<Mutex<Turn>>,
     is_taken: bool,
@@ -33,7 +33,7 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if !self.is_taken {
-            // The seats are dropped after the lock: this may drop what waits for them.
+            // The seats are dropped after the lock is released, because dropping them may run code of their callers.
             let turn = std::mem::take(&mut *lock(&self.open));
             drop(turn);
         }
@@ -53,14 +53,14 @@ impl Turns {
         Self { client: client.clone(), commands: Arc::clone(commands), open: Arc::default() }
     }
 
-    /// Fetches a row together with those that other tasks ask for. If this task is cancelled, another task that wants the row
-    /// gets its lease, or the lease is given up.
+    /// Fetches a row together with the rows that other tasks request. If this task is cancelled, its lease is passed to another
+    /// task that requests the row, or given up.
     pub async fn fetch(&self, id: &[u8]) -> Found<Client> {
         let lost = |_| Found::one(&self.commands, &self.client, Err(not_fetched("the runtime ended during a fetch")));
         self.sit(id).await.unwrap_or_else(lost)
     }
 
-    /// Takes a seat in the turn. The first one of a turn sends it.
+    /// Takes a seat in the turn. The first task of a turn sends it.
     fn sit(&self, id: &[u8]) -> Receiver<Found<Client>> {
         let (seat, receiver) = oneshot::channel();
         let mut open = lock(&self.open);
@@ -79,7 +79,7 @@ impl Turns {
         receiver
     }
 
-    /// Fetches the rows of the turn, and gives each seat its reply.
+    /// Fetches the rows of the turn, and delivers the reply to each seat.
     async fn send(&self, turn: Turn) {
         let mut ids: Vec<Vec<u8>> = Vec::new();
         let mut seats: HashMap<Vec<u8>, Vec<Seat>> = HashMap::new();
@@ -99,8 +99,8 @@ impl Turns {
         }
     }
 
-    /// Gives one reply to all that wait for it, and the lease to the first of them. If all were cancelled, the lease is dropped, and
-    /// so given up.
+    /// Delivers one reply to all waiting tasks, and the lease to the first of them. If all were cancelled, the lease is dropped, and
+    /// thereby given up.
     fn deliver(&self, seats: Vec<Seat>, found: Found<Client>) {
         let mut others = found.answers.clone();
         for answer in others.iter_mut().flatten() {
@@ -118,7 +118,7 @@ impl Turns {
             }
             others.iter().flatten().for_each(|answer| self.commands.count(answer.word(), 1));
             let leases = Leases::new(&self.commands, &self.client);
-            // The receiver may have been dropped. There is no lease to lose.
+            // The receiver may have been dropped, which loses no lease.
             _ = seat.send(Found { answers: others.clone(), leases });
         }
     }

@@ -1,5 +1,5 @@
-//! A cluster: which node gets which command. The clients of redis-rs for clusters are not used: with repeats turned off, so that
-//! no command is sent twice, they do not follow a moved slot either.
+//! Routes commands to the nodes of a cluster. The cluster clients of redis-rs are not used: with retries turned off, so that no
+//! command is sent twice, they do not follow a moved slot either.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,15 +11,15 @@ use super::{Reply, is_to_be_left};
 use crate::Error;
 use crate::slots::{Address, Slots, known_host};
 
-/// How often a command follows a slot that has moved.
+/// The most redirections that a command follows.
 const REDIRECTIONS: usize = 5;
 
 /// A client of one node.
 pub trait Node: Clone + Send + Sync + 'static {
-    /// Sends commands together on one connection, as [`Io::ask`](super::Io::ask).
+    /// Sends commands together on one connection, like [`Io::ask`](super::Io::ask).
     fn exchange(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> impl Future<Output = Vec<Reply>> + Send;
 
-    /// Does the same for several nodes, in parallel.
+    /// Like `exchange`, for several nodes in parallel.
     fn exchange_all(
         of_nodes: Vec<(Self, Vec<Cmd>)>,
         wait: Option<Duration>,
@@ -29,19 +29,19 @@ pub trait Node: Clone + Send + Sync + 'static {
 /// The nodes of a cluster.
 #[derive(Debug)]
 pub struct Cluster<N> {
-    /// The addresses that the caller named.
+    /// The addresses that the caller specified.
     seeds: Vec<Address>,
     state: Mutex<State<N>>,
 }
 
 #[derive(Debug)]
 struct State<N> {
-    /// Nothing before the first command, and after a slot has moved or a node was lost.
+    /// `None` before the first command, and after a slot has moved or a node was lost.
     slots: Option<Arc<Slots>>,
     nodes: HashMap<Address, N>,
 }
 
-/// A command that has no reply yet, and its position among those of its call.
+/// A command without a reply yet, and its position in the call.
 type Unanswered = (usize, Cmd);
 
 impl<N: Node> Cluster<N> {
@@ -62,7 +62,7 @@ impl<N: Node> Cluster<N> {
         Ok(self.lock().nodes.entry(address.clone()).or_insert(node).clone())
     }
 
-    /// Returns which node holds which slots, from the first node that says so.
+    /// Returns the nodes of all slots, from the first node that answers.
     async fn slots(&self, open: impl Fn(&Address) -> Result<N, RedisError>) -> Result<Arc<Slots>, RedisError> {
         let known = {
             let state = self.lock();
@@ -90,8 +90,8 @@ impl<N: Node> Cluster<N> {
         Err(error)
     }
 
-    /// Sends commands to the nodes that hold their first keys. Only a command that a node has refused, because its slot has moved,
-    /// is sent again. `open` makes the client of a node.
+    /// Sends commands to the nodes that hold their first keys. A command is sent again only if a node has refused it because its
+    /// slot has moved. `open` creates the client of a node.
     pub async fn ask(
         &self,
         commands: Vec<Cmd>,
@@ -172,7 +172,7 @@ impl<N: Node> Cluster<N> {
                 Err(error) => {
                     let is_answer = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
                     if !is_answer || is_to_be_left(error.code()) {
-                        // Another node may have taken its slots over.
+                        // Another node may have taken over its slots.
                         self.lock().slots = None;
                     }
                     Err(error)
@@ -184,7 +184,8 @@ impl<N: Node> Cluster<N> {
         answered
     }
 
-    /// Sends a command to the node that a slot is moving to. A redirection without a host means that of the node that replied.
+    /// Sends a command to the node to which a slot is moving. A redirection without a host refers to the host of the node that
+    /// replied.
     async fn follow(
         &self,
         ask: &RedisError,

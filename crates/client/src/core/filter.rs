@@ -8,7 +8,7 @@ use crate::error::Answers;
 use crate::replies::{self, Info, Plan, Reply as _, unexpected};
 use crate::{BatchItem, Error, Insert, Options};
 
-/// A filter's operations. `create` is whether an add may create a missing filter.
+/// A filter's operations. `create`: whether an add may create a missing filter.
 #[derive(Debug, Clone)]
 pub struct FilterCore {
     pub key: Vec<u8>,
@@ -59,7 +59,7 @@ impl FilterCore {
         }
     }
 
-    /// Sends a batch of any size, one window after the other.
+    /// Sends a batch of any size, window by window.
     pub async fn many<T: BatchItem>(
         &self,
         io: &impl Io,

@@ -1,6 +1,7 @@
-//! Every decision of this crate, written once: which commands are sent in which order, and what their replies mean. The functions
-//! are asynchronous and reach a server only through [`Io`]. [`crate::Client`] implements it for threads, where [`now`] runs a
-//! function to its end in the calling thread; with the feature `tokio`, `aio::Client` implements it for tasks.
+//! The logic of this crate, written once for threads and tasks: which commands are sent in which order, and how their replies are
+//! interpreted. The functions are asynchronous and reach a server only through [`Io`]. [`crate::Client`] implements it for
+//! threads, where [`now`] runs a function to its end in the calling thread; with the feature `tokio`, `aio::Client` implements it
+//! for tasks.
 
 mod cluster;
 mod filter;
@@ -24,7 +25,7 @@ pub use guard::{Commands, Fetched, Found, Leases, is_late, not_fetched};
 pub use guard::{Fetch, GuardCore, Waiter, fill_filter, lock};
 pub use sharded::{ShardedCore, create as create_sharded};
 
-/// What the server sent for one command, or why nothing came. An error inside an array reply stays where it is.
+/// The reply to one command, or the reason why none arrived. An error inside an array reply is not extracted.
 pub type Reply = Result<Value, RedisError>;
 
 /// One of the connections that wait in the server.
@@ -52,8 +53,8 @@ pub fn split(reply: Value) -> Reply {
     }
 }
 
-/// Whether a server that answers with this error has to be left: after a failover an old primary that still runs refuses every command,
-/// and another connection may reach the new one.
+/// Whether the connection to a server that answers with this error must be closed: after a failover an old primary that still runs
+/// refuses every command, and another connection may reach the new primary.
 pub fn is_to_be_left(code: Option<&str>) -> bool {
     matches!(code, Some("READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN"))
 }
@@ -63,33 +64,33 @@ pub fn is_reusable(replies: &[Value]) -> bool {
     !replies.iter().any(|reply| matches!(reply, Value::ServerError(error) if is_to_be_left(Some(error.code()))))
 }
 
-/// A batch of items.
+/// The operation of a batch of items.
 #[derive(Debug, Clone, Copy)]
 pub enum Batch {
-    /// Adds them.
+    /// Adds the items.
     Add,
-    /// Looks them up.
+    /// Looks up the items.
     Exists,
-    /// Deletes them.
+    /// Deletes the items.
     Delete,
 }
 
 /// A way to reach a server. Clones share its connections.
 pub trait Io: Clone + Send + Sync + 'static {
     /// Sends commands together on one connection, and returns their replies in order. No command is ever sent twice. `wait` is for
-    /// commands that wait inside the server for at most that time: they may take that much longer than others, and no other
-    /// caller's commands follow on the connection.
+    /// commands that wait inside the server for at most that time: it is added to their time limit, and no other caller's commands
+    /// are sent on the connection meanwhile.
     fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> impl Future<Output = Vec<Reply>> + Send;
 
-    /// Does the same for commands of many callers, of which a bounded number is sent and not answered: a burst of them is not late
+    /// Like `ask`, for commands of many callers. The number of commands in flight is limited, so that a burst does not time out
     /// because of its own queue.
     fn ask_together(&self, commands: Vec<Cmd>) -> impl Future<Output = Vec<Reply>> + Send;
 
-    /// Sends commands whose replies nobody needs. Does not block a task.
+    /// Sends commands whose replies are not needed. Does not block a task.
     fn send(&self, commands: Vec<Cmd>);
 
-    /// Runs work to its end. A task that is cancelled meanwhile does not interrupt the work, but its result is dropped. Returns
-    /// nothing if the runtime of the work has ended before it.
+    /// Runs work to its end. If the task is cancelled meanwhile, the work continues and its result is dropped. Returns `None`
+    /// if the runtime of the work ended first.
     fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -99,29 +100,29 @@ pub trait Io: Clone + Send + Sync + 'static {
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;
 
     /// Waits until another caller of this process resumes this one, for at most some time. A caller that waits for several rows has
-    /// several waiters, and resumes with the first.
+    /// several waiters, and resumes when the first of them is resumed.
     fn wait(&self, waiters: &[Arc<Waiter>], at_most: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Takes one of the connections that may wait in the server: half of all, so that the others are free for loading, filling and
-    /// announcing. A caller that finds no connection to fill a row delays every caller that waits for the row. Dropping the slot
-    /// gives it back.
+    /// Reserves one of the connections that may wait in the server: half of all, so that the others are free for loading, filling
+    /// and announcing. If a caller has no connection to fill a row, every caller that waits for the row is delayed. Dropping the
+    /// slot releases it.
     fn take_slot(&self) -> Option<Slot>;
 
-    /// Something that runs in the background.
+    /// Work that runs in the background.
     type Running<T: Send + 'static>: Send;
 
-    /// Runs something in the background: in a thread, or a task.
+    /// Runs work in the background, in a thread or a task.
     fn start<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Self::Running<T>;
 
-    /// Waits until it has ended, for at most some time. Returns nothing after that, or if it panicked. A task that is cancelled
-    /// while it waits cancels what it waits for.
+    /// Waits until the work has ended, for at most some time. Returns `None` after that time, or if the work panicked.
+    /// Cancelling the waiting task cancels the work.
     fn join<T: Send + 'static>(
         &self,
         running: &mut Self::Running<T>,
         at_most: Duration,
     ) -> impl Future<Output = Option<T>> + Send;
 
-    /// Whether the commands go to the nodes of a cluster.
+    /// Whether the commands are sent to the nodes of a cluster.
     fn is_cluster(&self) -> bool;
 }
 
@@ -162,7 +163,8 @@ pub fn now_within<T>(future: impl Future<Output = T>, at_most: Duration) -> Opti
     }
 }
 
-/// Makes methods for threads of a list of asynchronous ones, which has every method once: each is run in the calling thread.
+/// Generates methods for threads from a list of asynchronous methods, which is shared with the methods for tasks. Each method
+/// runs in the calling thread.
 macro_rules! blocking {
     ($(
         $(#[$attribute:meta])*
@@ -176,7 +178,7 @@ macro_rules! blocking {
 }
 pub(crate) use blocking;
 
-/// Makes methods for tasks of the same list.
+/// Generates methods for tasks from the same list.
 #[cfg(feature = "tokio")]
 macro_rules! asynchronous {
     ($($methods:tt)*) => { $($methods)* };

@@ -12,7 +12,7 @@ use crate::replies::{self, Reply as _};
 use crate::sharding::{check_shards, count_key, shard_capacity, shard_key, shard_of};
 use crate::{BatchItem, Error, Info, Options};
 
-/// The most shards that get a small command each together.
+/// The most shards to which small commands are sent together.
 const TOGETHER: usize = 256;
 
 /// Reads the number of shards.
@@ -38,7 +38,7 @@ async fn each<T: replies::Reply>(io: &impl Io, keys: &[Vec<u8>], make: impl Fn(&
     Ok(results)
 }
 
-/// Creates the shards of a filter, and opens it. With `resume` it may have some of them already.
+/// Creates the shards of a filter, and opens it. With `resume`, some of them may exist.
 pub async fn create(
     io: &impl Io,
     name: &[u8],
@@ -52,7 +52,7 @@ pub async fn create(
     let mut set = command("SET", &count_key(name));
     set.arg(shards).arg("NX");
     if one(io, set).await? == Value::Nil {
-        // Fails if the key holds something else.
+        // Fails if the key has another type or is not a number of shards.
         let found = read_count(io, name).await?;
         if !resume || found != Some(shards) {
             return Err(Error::FilterExists { key: name.to_vec() });
@@ -77,7 +77,7 @@ pub async fn create(
     ShardedCore::open(io, name).await
 }
 
-/// A sharded filter that is open.
+/// An open sharded filter.
 #[derive(Debug, Clone)]
 pub struct ShardedCore {
     pub name: Vec<u8>,
@@ -85,7 +85,7 @@ pub struct ShardedCore {
 }
 
 impl ShardedCore {
-    /// Reads the number of shards, and checks that none is missing.
+    /// Reads the number of shards, and checks that all of them exist.
     pub async fn open(io: &impl Io, name: &[u8]) -> Result<Self, Error> {
         let shards = read_count(io, name).await?;
         let shards = shards.ok_or_else(|| Error::FilterMissing { key: name.to_vec(), answers: Vec::new() })?;
@@ -109,7 +109,7 @@ impl ShardedCore {
         }
     }
 
-    /// Sends a batch of any size, one window after the other.
+    /// Sends a batch of any size, window by window.
     pub async fn many<T: BatchItem>(
         &self,
         io: &impl Io,
@@ -129,8 +129,8 @@ impl ShardedCore {
         Ok(answers.first().copied().unwrap_or_default())
     }
 
-    /// Sends each item to its shard, to all shards together. Adds go to shards that exist; other commands do not fail for a missing
-    /// shard, so EXISTS is sent for each. The number of shards is read again with every batch.
+    /// Sends each item to its shard, to all shards together. Adds fail for a missing shard; other commands do not, so EXISTS is
+    /// also sent for each shard. Every batch reads the number of shards again.
     async fn window(&self, io: &impl Io, batch: Batch, window: &[Chunk]) -> Result<Vec<bool>, Error> {
         let items: Vec<&Vec<u8>> = window.iter().flatten().collect();
         let mut by_shard: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -142,7 +142,7 @@ impl ShardedCore {
         for (shard, positions) in &by_shard {
             let head = self.head(batch, *shard);
             let of_shard = positions.iter().filter_map(|position| items.get(*position));
-            // Items in memory have no errors.
+            // Reading items from memory cannot fail.
             for chunk in windows(of_shard).flatten().flatten() {
                 commands.push(with_items(&head, &chunk));
                 chunks.push(chunk);
@@ -180,8 +180,8 @@ impl ShardedCore {
         }
     }
 
-    /// Reads the replies of a batch: those of its commands, of the checks that shards exist, and the number of shards. Returns the
-    /// answers in the order of the shards, and the first error. If a shard is missing or their number has changed, no answer counts.
+    /// Reads the replies to a batch's commands, to the checks that shards exist, and the number of shards. Returns the answers in
+    /// the order of the shards, and the first error. If a shard is missing or the number has changed, the answers are discarded.
     fn read(&self, mut replies: Vec<Reply>, chunks: &[Chunk], checked: &[u32]) -> (Answers, Option<Error>) {
         let count = replies.pop().unwrap_or(Ok(Value::Nil)).map(|count| replies::integer(&count));
         let exist = replies.split_off(chunks.len().min(replies.len()));
@@ -275,14 +275,14 @@ impl ShardedCore {
         Ok(())
     }
 
-    /// Deletes the number first: without it the filter cannot be opened.
+    /// Deletes the number first, so that the filter can no longer be opened.
     pub async fn drop(&self, io: &impl Io) -> Result<(), Error> {
         one(io, command("UNLINK", &count_key(&self.name))).await?;
         each::<()>(io, &self.keys(), |key| command("UNLINK", key)).await.map(drop)
     }
 
-    /// Copies shard i to i + n, record by record, and then sets the number. Copies of an interrupted attempt are made again:
-    /// nobody uses them before the number is set.
+    /// Copies shard i to i + n, record by record, and then sets the number. Copies of an interrupted attempt are replaced; they
+    /// are not used before the number is set.
     pub async fn double(&mut self, io: &impl Io) -> Result<(), Error> {
         self.verify(io).await?;
         let doubled = check_shards(self.shards.saturating_mul(2))?;

@@ -10,7 +10,7 @@ use testing::{Server, eventually, servers};
 pub fn of_three(program: &Path) -> Vec<Server> {
     let start = || {
         let server = Server::with(program).line("cluster-enabled yes");
-        // No node is taken for dead that only had to wait for a busy machine.
+        // On a busy machine a slow node must not be considered dead.
         server.line("cluster-node-timeout 60000").start()
     };
     let nodes: Vec<Server> = (0..3).map(|_| start()).collect();
@@ -34,7 +34,7 @@ pub fn of_three(program: &Path) -> Vec<Server> {
     nodes
 }
 
-/// Moves the slot of a key to another node, as an operator does.
+/// Moves the slot of a key to another node, as an operator would.
 #[test]
 fn a_slot_that_moves_is_followed() {
     let nodes = of_three(&servers()[0]);

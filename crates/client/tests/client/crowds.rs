@@ -1,4 +1,5 @@
-//! Many callers at once, which no case has: without a server their loads are shared, and with one all that they load is cached.
+//! Many concurrent callers, which the cases do not cover: without a server their loads are shared, and with a server every
+//! loaded row is cached.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -14,7 +15,7 @@ use tokio::runtime::Builder;
 use crate::PATIENCE;
 use testing::{Server, servers};
 
-/// A table that counts the loads of each row, and how many of them run at once. A row is the number of its load.
+/// A table that counts the loads of each row, and how many of them run at once. The value of a row is the number of its load.
 #[derive(Clone, Default)]
 struct Table(Arc<Mutex<HashMap<u64, Loads>>>);
 
@@ -72,10 +73,10 @@ fn is_fresh(row: Option<Vec<u8>>, before: usize) {
     assert!(number > before, "a call after {before} loads got the row of load {number}");
 }
 
-/// Nobody listens there.
+/// No server listens at this address.
 const NO_SERVER: &str = "redis://127.0.0.1:1";
 
-/// A server that hangs: connections stay in its queue.
+/// A hung server: connections stay in its queue.
 fn hung() -> (TcpListener, String) {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
@@ -100,7 +101,7 @@ fn threads_share_loads(url: &str) {
                 for _ in 0..3 {
                     let before = table.begun(1);
                     is_fresh(guard.get(1, |id| table.load(id)).unwrap(), before);
-                    // Each call asks in another order, and for another part of the rows.
+                    // Each call requests another part of the rows, in another order.
                     let ids: Vec<u64> = (0..4).map(|row| 2 + (row * 3 + caller) % 7).collect();
                     let before: Vec<_> = ids.iter().map(|id| table.begun(*id)).collect();
                     let rows = guard.get_many(&ids, |ids| table.load_many(ids)).unwrap();
@@ -147,7 +148,7 @@ fn tasks_share_loads(url: &str) {
     assert!(table.begun(1) <= 100, "{} loads for 1000 calls", table.begun(1));
 }
 
-/// A call inside a load waits for no other load: it might wait for its own.
+/// A call inside a load does not wait for other loads, because they might wait for its own.
 #[test]
 fn loads_that_read_each_others_rows_end() {
     let guard = Guard::new(&Client::open(NO_SERVER).unwrap(), "rows", options()).unwrap();
@@ -169,7 +170,7 @@ fn loads_that_read_each_others_rows_end() {
     }
 }
 
-/// Rows of a burst are filled together, so that no fill takes too long in a queue of its own client.
+/// Rows of a burst are filled together, so that no fill times out in the client's own queue.
 #[test]
 fn a_burst_of_rows_is_cached() {
     const ROWS: u64 = 10_000;

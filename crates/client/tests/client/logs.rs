@@ -9,7 +9,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use crate::PATIENCE;
 use crate::scripted::Scripted;
 
-/// Keeps the warnings of all guards of this program.
+/// Records the warnings of all guards of this program.
 struct Kept(Mutex<Vec<String>>);
 
 static KEPT: Kept = Kept(Mutex::new(Vec::new()));
@@ -32,7 +32,7 @@ impl Log for Kept {
 fn a_guard_without_its_server_warns_once_a_minute() {
     log::set_logger(&KEPT).unwrap();
     log::set_max_level(LevelFilter::Warn);
-    // Nobody listens there.
+    // No server listens at this address.
     let client = Client::open("redis://127.0.0.1:1").unwrap();
     let guard = Guard::new(&client, "logged", GuardOptions::default()).unwrap();
     for id in 0..3 {

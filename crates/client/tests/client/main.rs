@@ -1,4 +1,4 @@
-//! What the cases of clients/specification do not show of this crate. The cases themselves are run by the runner there, with
+//! The parts of this crate that the cases of clients/specification do not cover. The runner there runs the cases with
 //! adapter/main.rs.
 // This crate is test code, which fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -19,5 +19,5 @@ mod threads;
 
 use std::time::Duration;
 
-/// The longest wait for anything.
+/// The limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Methods that no case covers, on a real server: both halves have this file as a module.
+//! Methods that the cases do not cover, on a real server. Both halves include this file as a module.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,7 +48,7 @@ async fn filters(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// A source that fails ends a batch, and no filter with a part of the ids gets its name.
+/// A failing source ends a batch, and a filter with a part of the ids is not renamed.
 async fn sources_that_fail(client: &Client) -> Result<(), Error> {
     let cursor = |last| (0..1000_u64).map(Ok).chain([last]);
     let (plain, none) = (Options::default(), Durability::default());
@@ -107,7 +107,7 @@ async fn counts(client: &Client) -> Result<(), Error> {
     wait!(Filter::new(client, "users").reserve(0.0001, 1000, &options))?;
     wait!(Filter::new(client, "users").add(17))?;
     let guard = Guard::new(client, "users", GuardOptions { beta: 0.0, ..GuardOptions::default() })?;
-    // `?` converts a boxed error and that of the guard to the same type.
+    // `?` converts a boxed error and the guard's error to the same type.
     let failed = async {
         wait!(guard.get(17, |_| work!(Err::<_, BoxError>(Box::new(io::Error::other("down"))))))?;
         Ok::<_, BoxError>(())
@@ -125,7 +125,7 @@ async fn counts(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// A loader of the guard, or of a call.
+/// The loader of the guard, and the loader of a call.
 async fn loaders(client: &Client) -> Result<(), Error> {
     wait!(Filter::new(client, "rows").add_many(0..10))?;
     let row = |row: String| Ok::<_, Error>(Some(row.into_bytes()));
@@ -154,7 +154,7 @@ impl Codec for Lower {
     }
 }
 
-/// Every caller gets the decoded form of a row, the one that loads it and those without a server included.
+/// Every caller gets the decoded form of a row, including the caller that loads it and callers without a server.
 async fn decoded_rows(client: &Client) -> Result<(), Error> {
     wait!(Filter::new(client, "decoded").add_many(0..10))?;
     for client in [client.clone(), Client::open("redis://127.0.0.1:1")?] {

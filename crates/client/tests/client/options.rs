@@ -1,4 +1,4 @@
-//! The options of a guard are those of clients/specification/options.json, with its defaults and its ranges.
+//! The options of a guard match clients/specification/options.json, with its defaults and its ranges.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn listed() -> Vec<Listed> {
     serde_json::from_str::<Content>(text).unwrap().options
 }
 
-/// Returns the option as the list writes it, or nothing if this crate has no such option.
+/// Returns the option in the form of the list, or `None` if this crate has no such option.
 fn value(options: &GuardOptions, name: &str) -> Option<Value> {
     let ms = |time: Duration| json!(u64::try_from(time.as_millis()).unwrap());
     Some(match name {
@@ -42,13 +42,13 @@ fn value(options: &GuardOptions, name: &str) -> Option<Value> {
         "replicas" => json!(options.durability.replicas),
         "replicas_timeout" => ms(options.durability.timeout),
         "aof" => json!(options.durability.aof),
-        // The first is an argument of a call.
+        // `soft_timeout` is an argument of a call.
         "soft_timeout" | "near" => return None,
         other => panic!("unknown option {other}"),
     })
 }
 
-/// Makes a guard with a number as the value of an option.
+/// Creates a guard with a number as the value of an option.
 fn with(name: &str, number: u64) -> Result<(), Error> {
     let (ms, default) = (Duration::from_millis(number), GuardOptions::default());
     let durability = default.durability.clone();
@@ -70,7 +70,7 @@ fn with(name: &str, number: u64) -> Result<(), Error> {
         "soft_timeout" => default,
         other => panic!("unknown option {other}"),
     };
-    // Nobody listens there: rows come from the database.
+    // No server listens at this address, so rows are read from the database.
     let guard = Guard::new(&Client::open("redis://127.0.0.1:1").unwrap(), "users", options)?;
     if name == "soft_timeout" {
         guard.get_with_soft_timeout(17, ms, |_| Ok::<_, String>(None))?;

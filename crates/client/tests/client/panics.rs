@@ -1,5 +1,5 @@
-//! What no case covers, because other languages have no panics: a caller's function that panics leaves no lease and no
-//! unconfirmed change behind.
+//! Not covered by the cases, because other languages have no panics: after a caller's function has panicked, no lease and no
+//! unconfirmed change is left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;

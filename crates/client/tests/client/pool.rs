@@ -34,7 +34,7 @@ fn one_call_fails_if_all_connections_are_lost() {
 fn a_caller_that_waits_gets_the_connection_that_becomes_free() {
     let server = Server::start(&servers()[0]);
     let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap().with_connections(1);
-    // Nobody who is woken waits for that long.
+    // A caller that is woken up does not wait for that long.
     let seen = Filter::new(&client.with_timeout(Duration::from_secs(60)), "seen");
     seen.add("a").unwrap();
     thread::scope(|scope| {
@@ -44,7 +44,7 @@ fn a_caller_that_waits_gets_the_connection_that_becomes_free() {
     });
 }
 
-/// A connection that has waited in the server keeps no long time limit.
+/// After a connection has waited in the server, its long time limit is reset.
 #[test]
 fn a_command_after_a_wait_has_the_usual_time_limit() {
     let hour = Duration::from_secs(3600);
@@ -66,10 +66,10 @@ fn a_command_after_a_wait_has_the_usual_time_limit() {
     assert_eq!(end.recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
-/// If each of many callers waited for an attempt of its own, one after the other, the last would wait for a very long time.
+/// If each of many callers made its own attempt in turn, the last would wait for a very long time.
 #[test]
 fn callers_share_a_failed_attempt_to_connect() {
-    // Connections stay in its queue: nobody replies.
+    // Connections stay in its queue, and no reply is sent.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,4 @@
-//! What no case covers, because other languages have no runtimes that end: a guard outlives the runtime of its calls.
+//! Not covered by the cases, because in other languages runtimes do not end: a guard outlives the runtime of its calls.
 
 use std::future::{Future, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::PATIENCE;
 use crate::scripted::Scripted;
 
-/// Makes a guard. Nobody listens at its server, so every row comes from the database.
+/// Creates a guard. Its server does not exist, so every row is read from the database.
 fn guard() -> Guard {
     let client = Client::open("redis://127.0.0.1:1").unwrap();
     Guard::new(&client, "users", GuardOptions::default()).unwrap()
@@ -41,7 +41,7 @@ fn a_runtime_that_ends_before_a_fetch_is_sent_leaves_later_calls_unharmed() {
     assert_eq!(runtime().block_on(row(&guard)), b"Ann");
 }
 
-/// Two runtimes take part in one turn, and the one that would have sent it ends.
+/// Two runtimes take part in one turn, and the runtime that would have sent it ends.
 #[test]
 fn a_runtime_that_ends_lets_the_calls_of_another_go_on() {
     let guard = guard();
@@ -59,7 +59,7 @@ fn a_runtime_that_ends_lets_the_calls_of_another_go_on() {
     assert_eq!(lasting.block_on(second), b"Ann");
 }
 
-/// Runs a call on one runtime until something has happened, and on another after the first has ended.
+/// Runs a call on one runtime until `until` completes, and on another after the first has ended.
 fn on_two_runtimes<T>(call: impl Future<Output = T>, until: impl Future) -> T {
     let (mut call, mut until) = (pin!(call), pin!(until));
     runtime().block_on(poll_fn(|context| {

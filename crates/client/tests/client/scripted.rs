@@ -1,5 +1,5 @@
-//! A server inside the test: it queues the commands of all connections, and the test replies. It speaks RESP2, and answers the commands
-//! of redis-rs that begin a connection by itself.
+//! A server inside the test: it queues the commands of all connections, and the test replies. It uses RESP2, and itself answers the
+//! commands with which redis-rs begins a connection.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ impl Arrival {
     }
 }
 
-/// The server, which ends with this value.
+/// The server, which is stopped when this value is dropped.
 pub struct Scripted {
     pub port: u16,
     arrived: Receiver<Arrival>,
@@ -51,7 +51,7 @@ impl Scripted {
         server
     }
 
-    /// Takes the next command, or returns nothing if none arrives in time.
+    /// Returns the next command, or `None` if none arrives in time.
     pub fn next(&self, timeout: Duration) -> Option<Arrival> {
         self.arrived.recv_timeout(timeout).ok()
     }
@@ -60,7 +60,7 @@ impl Scripted {
 impl Drop for Scripted {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // This connection wakes the listening thread, which then ends.
+        // This connection wakes up the listening thread, which then ends.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         for peer in self.peers.lock().unwrap().iter() {
             _ = peer.shutdown(Shutdown::Both);

@@ -1,4 +1,4 @@
-//! The methods that no case covers, in tasks of tokio.
+//! The methods that the cases do not cover, in tasks of tokio.
 
 pub use bloomgate_client::aio::{Client, Filter, Guard, ShardedFilter, fill_filter};
 use tokio::runtime::Builder;

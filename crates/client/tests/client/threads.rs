@@ -1,4 +1,4 @@
-//! The methods that no case covers, in threads.
+//! The methods that the cases do not cover, in threads.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,7 +8,7 @@ pub use bloomgate_client::{Client, Filter, Guard, ShardedFilter, fill_filter};
 
 use testing::{Server, servers};
 
-/// A call has returned when its arguments are known.
+/// A blocking call has already returned its value.
 macro_rules! wait {
     ($call:expr) => {
         $call

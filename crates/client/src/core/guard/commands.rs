@@ -1,4 +1,4 @@
-//! The commands of a guard, how they are sent, and the pause after a server that did not answer in time.
+//! Builds and sends the commands of a guard, and pauses after the server has timed out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -14,24 +14,24 @@ use crate::guard_options::milliseconds;
 use crate::keys::{FeedKeys, cache_prefix};
 use crate::{Error, GuardOptions};
 
-/// The server's LEASE.
+/// The server's default LEASE.
 const DEFAULT_LEASE_MS: u64 = 3000;
-/// How long callers query the database at once after the server has not answered in time.
+/// How long callers query the database directly after the server has timed out.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often a guard logs each kind of trouble at most: not once for each call.
+/// The shortest interval between two log lines about the same kind of problem.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// The commands of one guard, and what it has learned of its server.
+/// The commands of one guard, and its knowledge of the server's state.
 pub struct Commands {
     pub filter: Vec<u8>,
     prefix: Vec<u8>,
     pub options: GuardOptions,
     pub feed: Option<FeedKeys>,
-    /// How often each event has happened.
+    /// The number of each event.
     pub counts: Mutex<BTreeMap<&'static str, u64>>,
-    /// Until when no fetch is sent, if the server did not answer in time.
+    /// The time until which no fetch is sent, after the server has timed out.
     paused_until: Mutex<Option<Instant>>,
-    /// When each kind of trouble was logged last.
+    /// The time of the last log line about each kind of problem.
     warned: Mutex<HashMap<&'static str, Instant>>,
 }
 
@@ -118,7 +118,7 @@ impl Commands {
         is_paused
     }
 
-    /// Logs trouble that the guard goes on after.
+    /// Logs a problem from which the guard recovers.
     pub fn warn(&self, what: &'static str, error: &dyn std::fmt::Display) {
         let mut warned = lock(&self.warned);
         if warned.get(what).is_none_or(|at| at.elapsed() >= WARN_EVERY) {
@@ -145,15 +145,15 @@ impl Commands {
         }
     }
 
-    /// Sends commands as [`Io::ask`] does, and records whether they were answered.
+    /// Sends commands like [`Io::ask`], and records whether they were answered.
     pub(super) async fn send(&self, io: &impl Io, commands: Vec<Cmd>, wait: Option<Duration>) -> Vec<Reply> {
         let replies = io.ask(commands, wait).await;
         self.record(&replies);
         replies
     }
 
-    /// Does the same for commands that end leases, as [`Io::ask_together`] sends them. If the user has no permission for that, callers
-    /// query the database for a while: otherwise each of them would wait for the end of a lease.
+    /// Sends commands that end leases by [`Io::ask_together`], and records whether they were answered. If the user has no permission
+    /// for them, callers query the database for a while, because otherwise each of them would wait until a lease ends.
     pub async fn end_leases(&self, io: &impl Io, commands: Vec<Cmd>) -> Vec<Reply> {
         let replies = io.ask_together(commands).await;
         self.record(&replies);
@@ -163,15 +163,15 @@ impl Commands {
         replies
     }
 
-    /// Returns the command that ends a lease, without what it ends with.
+    /// Returns the command that ends a lease, without its last arguments.
     pub fn fill(&self, (id, token): &Lease) -> Cmd {
         let mut fill = self.command("BF.FILL", id);
         fill.arg(token);
         fill
     }
 
-    /// Returns the command that ends a lease, so that other callers may load. After a failed load with `fail_safe`, none may before a
-    /// back-off has passed.
+    /// Returns the command that ends a lease, so that other callers may load. After a failed load with `fail_safe`, the server grants
+    /// no lease until a back-off ends.
     pub fn give_up(&self, lease: &Lease, has_failed: bool) -> Cmd {
         let mut give_up = self.fill(lease);
         give_up.arg("GIVEUP");
@@ -187,7 +187,7 @@ pub fn is_late(reply: &Reply) -> bool {
     reply.as_ref().is_err_and(RedisError::is_timeout)
 }
 
-/// Whether the server has answered, if only with an error.
+/// Whether the server has answered, even with an error.
 pub fn is_answer(reply: &Reply) -> bool {
     !matches!(reply, Err(error) if !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension))
 }

@@ -19,11 +19,11 @@ pub type Lease = (Vec<u8>, Token);
 /// How rows are fetched.
 #[derive(Default)]
 pub struct Fetch {
-    /// The cached value could not be decoded: REPLACE.
+    /// Whether the cached value could not be decoded (REPLACE).
     pub replace: bool,
-    /// A value may be old, and no lease is wanted.
+    /// Whether old values are accepted, and no lease is requested.
     pub peek: bool,
-    /// How long the server may hold the reply back, and the slot of a connection for that. For one row.
+    /// How long the server may withhold the reply, and the slot of a connection for it. Only for a single row.
     pub wait: Option<(Duration, Slot)>,
 }
 

@@ -1,8 +1,8 @@
-//! Where the callers of one process wait for a row that another caller loads.
+//! Coalesces the fetches of a process: callers wait here for a row that another caller loads.
 //!
-//! A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies its connection, and gets the lease if the loading caller
-//! gives up. So at most one caller per row waits there. The others wait in the process until that caller is done, and share its row if
-//! they began before it was asked for; of the others, the one that has waited longest fetches.
+//! A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies its connection, and gets the lease if the loading caller gives
+//! up. So at most one caller per row waits there. The others wait in the process until that caller is done, and share its row if they
+//! began before its fetch. Of the rest, the caller that has waited longest fetches next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -24,21 +24,21 @@ pub fn number() -> u64 {
     NEXT.fetch_add(1, Ordering::SeqCst)
 }
 
-/// What a flight that ends shares with those that wait for it.
+/// The outcome that a flight shares with waiting flights when it ends.
 #[derive(Debug, Clone, Default)]
 pub enum Outcome {
-    /// Nothing: it was cancelled, or has served an old value.
+    /// Nothing is shared: the call was cancelled, or returned an old value.
     #[default]
     Nothing,
-    /// The answer or the row that ended its call, for those that began before that was asked for. One that began later may know of a
-    /// change that the answer does not have. If the server failed, for all: they read from the database, too.
+    /// The answer or the row that ended its call. It is shared with flights that began before its fetch; a later flight may know of
+    /// a change that the answer lacks. If the server failed, the error is shared with all, which then also read from the database.
     Found(Result<Fetched, Error>),
     /// The error of its load.
     Failed(Error),
 }
 
 impl Fetched {
-    /// Returns what a flight with this answer shares: the answer without its lease.
+    /// Returns the outcome that a flight with this answer shares: the answer without its lease.
     pub fn shared(&self) -> Outcome {
         match self {
             Self::Absent => Outcome::Found(Ok(Self::Absent)),
@@ -48,13 +48,13 @@ impl Fetched {
     }
 }
 
-/// What a flight shares, and the number of the fetch that it answers.
+/// A shared outcome, and the number of its fetch.
 type Shared = (Outcome, u64);
 
 /// A caller that waits in the process.
 #[derive(Debug, Default)]
 pub struct Waiter {
-    /// What another flight shares, once this one was resumed, and what wakes it.
+    /// The shared outcome, once this flight was resumed, and its waker.
     state: Mutex<(Option<Shared>, Option<Waker>)>,
 }
 
@@ -84,7 +84,7 @@ impl Waiter {
     }
 }
 
-/// The flights of one row: how many are active, and those that wait in the process, by their numbers.
+/// The flights of one row: the number of active ones, and the waiting ones by their numbers.
 #[derive(Debug, Default)]
 struct Row {
     active: usize,
@@ -92,8 +92,8 @@ struct Row {
 }
 
 impl Row {
-    /// Resumes the flight that began first. It is active from now on, though its caller may be cancelled before it notices: then
-    /// the end of the flight resumes the next one.
+    /// Resumes the flight that began first, which is active from now on. If its caller is cancelled before it notices, the end
+    /// of the flight resumes the next one.
     fn resume_first(&mut self, outcome: Outcome, asked: u64) {
         if let Some((_, waiter)) = self.waiting.pop_first() {
             self.active += 1;
@@ -104,7 +104,7 @@ impl Row {
 
 type Rows = HashMap<Vec<u8>, Row>;
 
-/// The rows that callers of this process fetch and load now. While flights of a row wait, another one is active.
+/// The rows that callers of this process are fetching or loading. While flights of a row wait, another flight is active.
 #[derive(Debug, Default)]
 pub struct Flights {
     rows: Mutex<Rows>,
@@ -127,7 +127,7 @@ impl Flights {
         }
     }
 
-    /// Ends flights at once: a call that waits for several of them sees all of their outcomes.
+    /// Ends flights together, so that a call that waits for several of them sees all of their outcomes.
     pub fn end(&self, flights: Vec<Flight<'_>>) {
         let mut rows = lock(&self.rows);
         for mut flight in flights {
@@ -135,7 +135,7 @@ impl Flights {
         }
     }
 
-    /// Takes out the flights that were resumed, with what they share.
+    /// Removes the flights that were resumed, and returns them with the outcomes that were shared with them.
     pub fn take_resumed<'a>(&self, waiting: &mut Vec<Flight<'a>>) -> Vec<(Flight<'a>, Outcome)> {
         let mut rows = lock(&self.rows);
         let end_wait = |mut flight: Flight<'a>| {
@@ -157,19 +157,19 @@ pub struct Flight<'a> {
     waiter: Option<Arc<Waiter>>,
     /// Whether its caller could not decode the cached value.
     pub replaces: bool,
-    /// What it shares when it ends.
+    /// The outcome that it shares when it ends.
     pub outcome: Outcome,
     has_ended: bool,
 }
 
 impl Flight<'_> {
-    /// To call right before a fetch is sent, or a load without a lease begins: its answer may be shared with the flights that began
-    /// earlier.
+    /// Must be called right before a fetch is sent or a load without a lease begins: the outcome may be shared with flights that
+    /// began earlier.
     pub fn ask(&mut self) {
         self.asked = number();
     }
 
-    /// Makes an active flight wait. If it is the only active one of its row, it stays active, and nothing is returned.
+    /// Makes an active flight wait. The only active flight of a row stays active; `None` is returned.
     pub fn begin_wait(&mut self) -> Option<Arc<Waiter>> {
         let mut rows = lock(&self.flights.rows);
         let row = rows.get_mut(&self.id).filter(|row| row.active > 1)?;
@@ -180,8 +180,8 @@ impl Flight<'_> {
         Some(waiter)
     }
 
-    /// Makes a flight active again that was resumed or has waited for long enough. Returns what another flight shares, which stays
-    /// as old as it is if this one hands it on.
+    /// Ends the wait of a flight that was resumed or has waited long enough; it becomes active again. Returns the outcome that
+    /// another flight shares. Passing the outcome on does not reset its age.
     pub fn end_wait(&mut self) -> Outcome {
         self.end_wait_in(&mut lock(&self.flights.rows))
     }
@@ -196,21 +196,21 @@ impl Flight<'_> {
         outcome
     }
 
-    /// Returns the waiter of a flight that waits.
+    /// Returns the waiter of a waiting flight.
     pub fn waiter(&self) -> Option<Arc<Waiter>> {
         self.waiter.clone()
     }
 
-    /// Whether a flight that waits was resumed.
+    /// Whether a waiting flight was resumed.
     fn is_resumed(&self) -> bool {
         self.waiter.as_ref().is_some_and(|waiter| lock(&waiter.state).0.is_some())
     }
 
-    /// Ends a flight. Those that share its outcome go on. If others still wait and none is active, the first of them goes on, and
-    /// fetches or loads for the others.
+    /// Ends a flight, and resumes the flights that share its outcome. If flights still wait without an active flight, the first
+    /// of them resumes, and fetches or loads for the others.
     fn end(&mut self, rows: &mut Rows) {
         self.has_ended = true;
-        // A flight that was cancelled while it waited becomes active first: it may have been resumed already.
+        // A flight that was cancelled while it waited becomes active first, because it may have been resumed already.
         self.end_wait_in(rows);
         let Some(row) = rows.get_mut(&self.id) else { return };
         row.active -= 1;
@@ -244,7 +244,7 @@ impl Drop for Flight<'_> {
 mod tests {
     use super::*;
 
-    /// A caller that began after the answer was asked for may know of a change that the answer does not have.
+    /// A caller that began after the fetch was sent may know of a change that the answer lacks.
     #[test]
     fn an_answer_that_is_handed_on_stays_as_old_as_it_was() {
         let flights = Flights::default();

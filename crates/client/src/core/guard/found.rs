@@ -25,7 +25,7 @@ impl<I: Io> Found<I> {
 }
 
 impl Commands {
-    /// Fetches rows. If the caller is cancelled meanwhile, the replies are still read, and the leases in them are given up.
+    /// Fetches rows. If the caller is cancelled, the replies are still read, and the leases in them are given up.
     pub async fn fetch<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
         let count = ids.len();
         let found = io.finish(Arc::clone(self).find(io.clone(), ids, how)).await;

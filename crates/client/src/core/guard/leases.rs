@@ -1,4 +1,5 @@
-//! Leases that this process holds. A lease ends with a fill or is given up, whatever becomes of the call that got it.
+//! Leases that this process holds. Each lease ends with a fill or is given up, even if the call that got it is cancelled or
+//! panics.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use super::commands::{Commands, is_answer, is_late};
 use super::fetched::Lease;
 use crate::batch::parts;
 
-/// Leases. Those that are left when this is dropped are given up: a call was cancelled, or has another use for none of them.
+/// Leases of a call. When this is dropped, the remaining leases are given up: the call was cancelled, or has no other use for
+/// them.
 pub struct Leases<I: Io> {
     pub commands: Arc<Commands>,
     pub io: I,
@@ -31,7 +33,7 @@ impl<I: Io> Leases<I> {
         Self { commands: Arc::clone(commands), io: io.clone(), left: Vec::new() }
     }
 
-    /// Moves the lease of a row to others.
+    /// Moves the lease of a row to another list.
     pub fn move_to(&mut self, others: &mut Self, id: &[u8]) {
         if let Some(position) = self.left.iter().position(|(other, _)| other == id) {
             others.left.push(self.left.remove(position));
@@ -43,8 +45,8 @@ impl<I: Io> Leases<I> {
         self.left.iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Sends the commands that fill the rows, in the order of the leases. A server that refuses a fill ends its lease. After a lost
-    /// connection the lease is given up, so that no caller waits until it ends.
+    /// Sends the commands that fill the rows, in the order of the leases. If the server refuses a fill, it ends the lease. After a
+    /// lost connection the lease is given up, so that no caller waits until it expires.
     pub async fn fill(mut self, fills: Vec<Cmd>) {
         let io = self.io.clone();
         let work = async move {
@@ -58,7 +60,7 @@ impl<I: Io> Leases<I> {
                         Ok(_) => "filled",
                     };
                     self.commands.count(event, 1);
-                    // A server that did not answer in time would not answer GIVEUP either.
+                    // After a time-out, the server would not answer GIVEUP either.
                     if !is_answer(&reply) && !is_late(&reply) {
                         lost.push(self.commands.give_up(&lease, false));
                     }
@@ -71,7 +73,7 @@ impl<I: Io> Leases<I> {
         io.finish(work).await;
     }
 
-    /// Gives all of them up, as [`Commands::give_up`] does.
+    /// Gives up all leases by [`Commands::give_up`].
     pub async fn give_up(mut self, has_failed: bool) {
         if self.left.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Loading rows, under leases or without: filling them, sharing them, and what happens when the database fails.
+//! Loads rows with or without leases, fills and shares them, and serves old values if the database fails.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -19,10 +19,10 @@ pub type Rows<R> = Vec<(Vec<u8>, Option<R>)>;
 
 /// The state of a call.
 pub struct Call<'a, R> {
-    /// When it began.
+    /// The number of its beginning.
     pub number: u64,
     pub rows: Rows<R>,
-    /// Rows to read from the database without leases, because the server has failed for them, or no caller brought them in time.
+    /// Rows to read from the database without leases, because the server failed for them, or no caller loaded them in time.
     pub unguarded: Vec<Vec<u8>>,
     /// The flights of such rows.
     pub ended: Vec<Flight<'a>>,
@@ -39,7 +39,7 @@ impl<R> Call<'_, R> {
     }
 }
 
-/// Loaded rows as callers get them, and as they are cached. If old values are served instead, nothing is shared.
+/// Loaded rows, decoded for callers and encoded for the cache. If old values are served instead, nothing is shared.
 pub struct Loaded<R> {
     rows: Vec<Option<R>>,
     encoded: Vec<Option<Vec<u8>>>,
@@ -66,7 +66,7 @@ impl Failure {
 /// Runs work and catches its panic.
 async fn caught<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
     let mut work = pin!(work);
-    // After a panic the work is not polled again.
+    // The work is not polled again after a panic.
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
         Ok(poll) => poll.map_err(Failure::Error),
         Err(panic) => Poll::Ready(Err(Failure::Panic(panic))),
@@ -74,7 +74,7 @@ async fn caught<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Fa
     .await
 }
 
-/// Shares what was loaded with those that wait for its flights, and returns it. A panic continues.
+/// Shares the result of a load with waiting flights, and returns it. Resumes a panic.
 pub fn share<R>(
     of: &Flights,
     mut flights: Vec<Flight<'_>>,
@@ -99,7 +99,7 @@ pub fn share<R>(
 }
 
 impl<C: Codec> GuardCore<C> {
-    /// Returns a number that no other live guard has.
+    /// Returns a number that is unique among live guards.
     fn number(&self) -> usize {
         Arc::as_ptr(&self.commands).addr()
     }
@@ -109,7 +109,7 @@ impl<C: Codec> GuardCore<C> {
         nesting::is_inside_load_of(self.number(), id)
     }
 
-    /// Runs a load of some rows. Its caller gets them as everybody does who finds them in the cache.
+    /// Runs a load of some rows. Its caller gets the same values as callers that find them in the cache.
     async fn run(
         &self,
         ids: Vec<Vec<u8>>,
@@ -127,11 +127,11 @@ impl<C: Codec> GuardCore<C> {
         caught(work).await.inspect_err(|_| self.commands.count("load_failed", count))
     }
 
-    /// Reads the rows of a call from the database that are left, without leases. At most one such load of a row runs in the process.
+    /// Reads the remaining rows of a call from the database, without leases. At most one such load of a row runs in the process.
     /// Callers that arrive during it share the next one.
     ///
-    /// A caller that waits holds back no other: it is not inside a load, and rows that it has to load itself are loaded before it
-    /// waits again.
+    /// A waiting caller does not delay others: it is not inside a load, and it loads the rows that it has to load itself before
+    /// it waits again.
     pub(super) async fn unguarded<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
         &self,
         io: &impl Io,
@@ -146,7 +146,7 @@ impl<C: Codec> GuardCore<C> {
         if !nesting::is_inside() {
             waiting = free.extract_if(.., |flight| flight.begin_wait().is_some()).collect();
         }
-        // Those that waited for this caller may begin now, behind it.
+        // Callers that waited for this one may now begin, after it.
         call.ended.clear();
         loop {
             if !free.is_empty() {
@@ -178,8 +178,8 @@ impl<C: Codec> GuardCore<C> {
         }
     }
 
-    /// Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
-    /// (`has_values`), these are served when the load fails. Returns the rows in the order of their leases.
+    /// Loads rows under leases, and fills them or gives the leases up. If old values of all rows are cached (`has_values`),
+    /// they are served if the load fails. Returns the rows in the order of their leases.
     pub(super) async fn load_and_fill<I: Io>(
         &self,
         leases: Leases<I>,
@@ -209,8 +209,8 @@ impl<C: Codec> GuardCore<C> {
         Err(failure)
     }
 
-    /// Fetches values that may be served though they are old: of each row, its value or that there is none. The values that were
-    /// fetched before a load do not qualify: a row may have been changed during the load, and then its value has been deleted.
+    /// Fetches cached values that may be old, `None` for rows that do not exist. Values that were fetched before a load must not
+    /// be used: a row may have changed during the load, which deletes its value.
     pub(super) async fn old_values(&self, io: &impl Io, ids: Vec<Vec<u8>>) -> Option<Vec<Option<C::Row>>> {
         let found = self.commands.fetch(io, ids, Fetch { peek: true, ..Fetch::default() }).await;
         found.answers.into_iter().map(|answer| self.read(&answer.ok()?)).collect()

@@ -1,4 +1,4 @@
-//! The guard: what reading one row, reading many and writing have in common.
+//! The guard: the common part of reading one row, reading many rows and writing.
 
 mod commands;
 mod fetched;
@@ -35,7 +35,7 @@ pub use write::fill_filter;
 
 /// The most ids that are sent together.
 pub const BATCH: usize = 500;
-/// Times to live are shortened by up to this share, at random: rows that are filled together do not expire together.
+/// The largest share by which times to live are shortened at random, so that rows filled together do not expire together.
 const JITTER: f64 = 0.1;
 
 /// One guard.
@@ -43,9 +43,10 @@ pub struct GuardCore<C> {
     pub commands: Arc<Commands>,
     codec: C,
     flights: Flights,
-    /// Loads without leases. They are apart from the other flights: no caller waits behind the one that tries a server that hangs.
+    /// Loads without leases. They are separate from the other flights, so that no caller waits for a caller that probes a hung
+    /// server.
     direct: Flights,
-    /// The loads that continue in the background.
+    /// The number of loads that continue in the background.
     background: Arc<AtomicUsize>,
 }
 
@@ -66,7 +67,8 @@ impl<C: Codec> GuardCore<C> {
         &self.commands.options
     }
 
-    /// Returns the row in an answer, or that there is none. Returns nothing if the answer has no value, or one that cannot be decoded.
+    /// Returns the row in an answer, or `Some(None)` if the row does not exist. Returns `None` if the answer has no value, or if it
+    /// cannot be decoded.
     fn read(&self, answer: &Fetched) -> Option<Option<C::Row>> {
         match answer {
             Fetched::Absent => Some(None),
@@ -78,7 +80,7 @@ impl<C: Codec> GuardCore<C> {
         }
     }
 
-    /// Returns the command that fills a row, or that there is none.
+    /// Returns the command that fills a row or its absence.
     fn fill_with(&self, lease: &Lease, value: Option<&[u8]>, ttl_ms: u64) -> Cmd {
         let mut fill = self.commands.fill(lease);
         match value {

@@ -1,5 +1,5 @@
-//! Which rows are being loaded around the code that runs now. A load that reads its own row would wait for itself, and two loads that
-//! wait for each other's rows would never end.
+//! The rows whose loads enclose the running code. A load that reads its own row would wait for itself, and two loads that wait for
+//! each other's rows would never end.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -7,12 +7,12 @@ use std::pin::pin;
 use std::sync::Arc;
 
 thread_local! {
-    /// The loads whose futures are being polled in this thread, the innermost last. In threads a load is one poll; a task enters and
-    /// leaves this list with each poll.
+    /// The loads whose futures are being polled in this thread, the innermost last. A blocking load is one poll; the load of a task
+    /// enters and leaves this list with each poll.
     static LOADS: RefCell<Vec<Arc<Load>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A load: its guard, by the address of what it has once, and its rows.
+/// A load: its guard's number, and its rows.
 struct Load {
     guard: usize,
     ids: Vec<Vec<u8>>,
@@ -27,7 +27,7 @@ impl Drop for Entered {
     }
 }
 
-/// Runs a load of a guard's rows. Tasks that it spawns are not known to be inside it.
+/// Runs a load of a guard's rows. Tasks that the load spawns do not count as inside it.
 pub async fn inside<T>(guard: usize, ids: Vec<Vec<u8>>, load: impl Future<Output = T>) -> T {
     let (entry, mut load) = (Arc::new(Load { guard, ids }), pin!(load));
     poll_fn(|context| {

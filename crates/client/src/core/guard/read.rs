@@ -13,7 +13,8 @@ use crate::core::Slot;
 use crate::guard_options::in_range;
 use crate::{Codec, Error};
 
-/// The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for.
+/// The pause before a confirmation is repeated, and before a row is fetched again if the caller cannot wait for it in the
+/// server.
 pub(super) const REPEAT: Duration = Duration::from_millis(100);
 
 /// The most loads of a guard that continue in the background after their `soft_timeout`.
@@ -24,7 +25,7 @@ struct Left<'a, I: Io> {
     /// The rows that this caller has to load, in the order of their leases.
     flights: Vec<Flight<'a>>,
     leases: Leases<I>,
-    /// Whether each of them has an old value that may be served.
+    /// Whether old values of all these rows may be served.
     has_values: bool,
     /// The rows that other callers load.
     waiting: Vec<Flight<'a>>,
@@ -46,7 +47,7 @@ impl<C: Codec> GuardCore<C> {
         self.finish(io, left, ttl_ms, call, load).await
     }
 
-    /// Loads the row of a call for one row, if that is left to do.
+    /// Loads the row of a call for one row, unless it was settled by a fetch.
     async fn finish<I: Io, L: Future<Output = Result<Option<C::Row>, Error>>>(
         &self,
         io: &I,
@@ -89,7 +90,7 @@ impl<C: Codec> GuardCore<C> {
             return self.finish(io, left, ttl_ms, call, load).await;
         }
         let Some(slot) = Slot::take(&self.background, BACKGROUND_LOADS) else {
-            // Too many loads are running already.
+            // Too many loads are running in the background.
             let Some(old) = self.old_value(io, id).await else {
                 return self.finish(io, left, ttl_ms, call, load).await;
             };
@@ -123,7 +124,7 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Reads rows. Ids with the same bytes are one row. `load` gets the ids that this caller has to load, and returns a row or
-    /// nothing for each.
+    /// `None` for each.
     pub async fn get_many<L: Future<Output = Result<Vec<Option<C::Row>>, Error>>>(
         &self,
         io: &impl Io,
@@ -141,14 +142,14 @@ impl<C: Codec> GuardCore<C> {
             let mut flights: Vec<_> = ids_left.iter().map(|id| self.flights.begin(id, call.number)).collect();
             let found = self.fetch(io, &mut flights, Fetch::default()).await;
             let mut left = self.settle(io, flights, found, &mut call).await?;
-            // Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+            // Only flights with a lease will load a row, so no caller in this process needs to wait for the others.
             call.ended.clear();
             ids_left = left.waiting.drain(..).map(|flight| flight.id.clone()).collect();
             self.load_leased(left, ttl_ms, &mut call, &mut load).await?;
             if ids_left.is_empty() || Instant::now() >= deadline {
                 break;
             }
-            // By the time the first row is there, most of the others are, too.
+            // By the time the first row is loaded, most of the others are, too.
             let id = ids_left.remove(0);
             let first = self.commands.fetch(io, vec![id.clone()], Fetch::default());
             let left = self.read_one(io, &id, deadline, first, &mut call).await?;
@@ -176,7 +177,7 @@ impl<C: Codec> GuardCore<C> {
         Ok(())
     }
 
-    /// Returns when a caller no longer waits.
+    /// Returns the time at which a caller stops waiting.
     fn deadline(&self, attempts: u32) -> Instant {
         let now = Instant::now();
         now.checked_add(self.options().wait.saturating_mul(attempts)).unwrap_or(now)
@@ -189,8 +190,7 @@ impl<C: Codec> GuardCore<C> {
         self.commands.fetch(io, ids, how).await
     }
 
-    /// Reads a row, and waits for a caller that loads it, but not for longer than the deadline. Returns its lease if this caller has to
-    /// load it.
+    /// Reads a row, waiting until the deadline for a caller that loads it. Returns its lease if this caller has to load it.
     async fn read_one<'a, I: Io>(
         &'a self,
         io: &I,
@@ -272,7 +272,7 @@ impl<C: Codec> GuardCore<C> {
                 }
             }
             self.commands.count("undecodable", unreadable.len());
-            // Other callers have replaced the values of those that are left, which are not due for a refresh.
+            // The remaining leases are for values that other callers have replaced, and that are not due for a refresh.
             leases.give_up(false).await;
             if unreadable.is_empty() {
                 return Ok(left);
@@ -282,8 +282,8 @@ impl<C: Codec> GuardCore<C> {
         }
     }
 
-    /// Waits for the caller that holds the lease: in this process, or else inside the server. Returns what another caller shares,
-    /// or what the server answers. If half of the connections wait in the server already, it pauses.
+    /// Waits for the holder of the lease, in this process or inside the server. Returns the outcome that another caller shares,
+    /// or the server's answer. If half of the connections are waiting in the server, it pauses.
     async fn wait<I: Io>(&self, io: &I, flight: &mut Flight<'_>, left: Duration) -> Result<Found<I>, Error> {
         if let Some(waiter) = flight.begin_wait() {
             io.wait(&[waiter], left).await;

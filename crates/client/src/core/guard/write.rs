@@ -17,8 +17,8 @@ use crate::replies;
 use crate::{BatchItem, Error, Options};
 
 impl Durability {
-    /// Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
-    /// connection that they arrive on, and on another one answer at once.
+    /// Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes on their own
+    /// connection, and answer at once on another.
     fn command(&self) -> Option<Cmd> {
         let mut command = redis::cmd(if self.aof { "WAITAOF" } else { "WAIT" });
         if self.aof {
@@ -28,7 +28,7 @@ impl Durability {
         self.is_asked().then_some(command)
     }
 
-    /// Sends writes, and waits until they are as safe as they have to be.
+    /// Sends writes, and waits until they are as durable as required.
     async fn ask(&self, io: &impl Io, mut commands: Vec<Cmd>) -> (Vec<Reply>, Option<Error>) {
         let Some(command) = self.command() else { return (io.ask(commands, None).await, None) };
         commands.push(command);
@@ -37,7 +37,7 @@ impl Durability {
         (replies, lost)
     }
 
-    /// Takes the reply of that command off the end of the replies. Returns what is wrong with it.
+    /// Removes the reply to that command from the end of the replies. Returns its error, if any.
     fn take_error(&self, replies: &mut Vec<Reply>) -> Option<Error> {
         let reply = match replies.pop()? {
             Ok(reply) => reply,
@@ -60,7 +60,7 @@ impl Durability {
 }
 
 impl Commands {
-    /// A writer's first call: fails with the first error. With a feed, the follower makes the writers' calls.
+    /// Announces changes before their commit. Fails with the first error. With a feed, the follower makes the writers' calls.
     pub async fn announce(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
         if self.feed.is_some() {
             return Ok(());
@@ -68,8 +68,8 @@ impl Commands {
         self.change(io, ids).await.into_iter().find_map(|error| error).map_or(Ok(()), Err)
     }
 
-    /// A writer's second call: repeated until the server has answered for every id, for up to `patience`. Goes on if the caller is
-    /// cancelled.
+    /// Confirms changes after their commit. Repeated until the server has answered for every id, for up to `patience`, even if the
+    /// caller is cancelled.
     pub async fn confirm<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>) -> Result<(), Error> {
         let confirmed = io.finish(Arc::clone(self).confirm_all(io.clone(), ids.clone())).await;
         confirmed.unwrap_or(Err(Error::Unconfirmed { ids }))
@@ -91,7 +91,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Announces a change of each id, to the filters that are being filled first. Returns the error of each, if there is one.
+    /// Announces a change of each id, to the filters that are being filled first. Returns an error or `None` for each.
     async fn change(&self, io: &impl Io, ids: &[Vec<u8>]) -> Vec<Option<Error>> {
         let mut errors = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
@@ -125,7 +125,7 @@ impl Commands {
         filters.map(change).collect()
     }
 
-    /// Deletes ids from the filter: fails with the first error.
+    /// Deletes ids from the filter. Fails with the first error.
     pub async fn forget(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
         let ids = if self.feed.is_some() { &[] } else { ids };
         for part in ids.chunks(BATCH) {
@@ -138,8 +138,8 @@ impl Commands {
     }
 }
 
-/// Fills the filter of a guard under another name, until every id is in it and is safe. Returns how many ids were new. If the source of
-/// the ids fails, the filter does not get its name.
+/// Fills the filter of a guard under another name, and renames it once it contains every id and is durable. Returns how many ids were
+/// new. If the source of the ids fails, the filter is not renamed.
 pub async fn fill_filter<T: BatchItem>(
     io: &impl Io,
     key: &[u8],
@@ -178,10 +178,10 @@ impl Filling {
         Ok(Self { key: key.to_vec(), filter, durability: durability.clone() })
     }
 
-    /// Adds ids, and waits until each command's are as safe as they have to be. Returns how many were new.
+    /// Adds ids, and waits after each batch until it is as durable as required. Returns how many were new.
     ///
-    /// With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas
-    /// do not have yet.
+    /// With SYNC, the server also replicates ids that were not new: another client may have added them, and the replicas may
+    /// lack its writes.
     async fn add<T: BatchItem>(&self, io: &impl Io, ids: impl IntoIterator<Item = T>) -> Result<usize, Error> {
         let mut insert = command("BF.INSERT", &self.filter.key);
         insert.arg("NOCREATE").arg("SYNC").arg("ITEMS");
@@ -201,7 +201,7 @@ impl Filling {
         Ok(new.into_iter().filter(|is_new| *is_new).count())
     }
 
-    /// Gives the filter its name.
+    /// Renames the filter to its final name.
     async fn finish(&self, io: &impl Io) -> Result<(), Error> {
         let mut rename = command("RENAME", &self.filter.key);
         rename.arg(&self.key);
