@@ -14,23 +14,23 @@ use serde::Deserialize;
 use crate::database;
 use crate::server::slot;
 
-/// The least and the greatest `max-lag`.
+/// The range of `max-lag`.
 const MAX_LAG_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 
 /// The field of the journal that stands for every cache key.
 pub const EVERY_KEY: &[u8] = b"*";
 
-/// Every key of the file: the table in docs/feed.md, from which the help and the manual page are made.
+/// Every setting of the file: the table in docs/feed.md, from which the help and the manual page are generated.
 pub const SETTINGS: &str = include_str!("../settings.md");
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// The database's URL. The environment's `PGPASSWORD` or `MYSQL_PWD` has the password where the URL has none.
+    /// The database's URL. If it contains no password, the environment variable `PGPASSWORD` or `MYSQL_PWD` does.
     #[serde(default)]
     pub database: String,
-    /// Where changes come from, if not from a database's log.
+    /// The source of changes, if it is not a database's log.
     pub source: Option<JsonSource>,
     /// The URL of the Redis or Valkey server.
     pub server: String,
@@ -48,10 +48,10 @@ pub struct Config {
     /// The number of the server's replicas that must have a change before it is confirmed to the database.
     #[serde(default)]
     pub wait: u16,
-    /// Whether a change must be on disk in the server's append-only file before.
+    /// Whether a change must also be in the server's append-only file on disk before it is confirmed.
     #[serde(default)]
     pub waitaof: bool,
-    /// Where metrics for Prometheus are served, at `/metrics`: an address and a port.
+    /// The address and port at which metrics for Prometheus are served, under `/metrics`.
     pub metrics: Option<SocketAddr>,
     #[serde(rename = "table", default)]
     pub tables: Vec<Table>,
@@ -64,7 +64,7 @@ pub enum Log<'a> {
     Json(&'a JsonSource),
 }
 
-/// When the writers' COMMITs return.
+/// The time at which the writers' COMMITs return.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -94,7 +94,7 @@ enum JsonKind {
     Json,
 }
 
-/// The tool whose JSON it is.
+/// The tool that writes the JSON.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -103,7 +103,7 @@ pub enum Format {
     Maxwell,
 }
 
-/// The type of a column of a primary key, which JSON does not tell.
+/// The type of a column of a primary key, which is not in the JSON.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyType {
@@ -121,7 +121,7 @@ pub struct Table {
     pub name: String,
     /// The filter's key.
     pub filter: String,
-    /// The words of BF.RESERVE after the key.
+    /// The arguments of BF.RESERVE after the key.
     pub create: String,
     /// The template of the filter's items.
     pub item: String,
@@ -131,17 +131,16 @@ pub struct Table {
     /// The columns of the primary key with their types, for JSON changes.
     #[serde(default)]
     pub key: BTreeMap<String, KeyType>,
-    /// How old the filter's knowledge may be when it says `absent`.
+    /// The maximum age of the filter's state for the answer `absent`.
     #[serde(deserialize_with = "duration")]
     pub max_lag: Duration,
-    /// The keys of all tables of the file, which no cache key may equal.
+    /// The keys of all tables of the file. A cache key must not equal any of them.
     #[serde(skip)]
     pub reserved: Vec<String>,
 }
 
 impl Config {
-    /// Reads a file.
-    /// An error names the line.
+    /// Reads a file. Errors contain the line.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{} is invalid", path.display()))
@@ -213,11 +212,11 @@ impl Config {
         }
     }
 
-    /// Returns how to connect to PostgreSQL, with the password of the environment if the URL has none.
+    /// Returns the connection settings for PostgreSQL, with the password from the environment if the URL has none.
     pub fn settings(&self) -> Result<tokio_postgres::Config> {
         let mut settings =
             database::parse(&self.database).context("`database` is not the URL of a PostgreSQL server")?;
-        // The name in `synchronous_standby_names`.
+        // The name for `synchronous_standby_names`.
         settings.application_name(&self.slot);
         Ok(settings)
     }
@@ -232,19 +231,19 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct Keys {
     pub filter: String,
-    /// The heartbeat. Readers give it to WHILE.
+    /// The heartbeat. Readers pass it to WHILE.
     pub feed: String,
-    /// How far the log is applied to the filter.
+    /// The position up to which the log is applied to the filter.
     pub position: String,
     /// The number of the follower that may write.
     pub epoch: String,
-    /// The journal: cache keys with a write in flight. Readers give it to UNLESS.
+    /// The journal: cache keys with a write in flight. Readers pass it to UNLESS.
     pub open: String,
-    /// Exists while a follower is at work, whether or not there is a heartbeat.
+    /// Exists while a follower is active, with or without a heartbeat.
     pub alive: String,
-    /// The filter that a fill builds.
+    /// The filter under construction during a fill.
     pub filling: String,
-    /// The beginning of the cache key of a row that has none. Nothing is stored there.
+    /// The prefix of a substitute cache key for rows without one. Nothing is stored there.
     pub null: String,
 }
 
@@ -274,13 +273,13 @@ impl Table {
         Keys::of(&self.filter)
     }
 
-    /// Returns what decides which items the filter has and which values are cached: with other words, they are of no use.
+    /// Returns the settings that determine the filter's items and the cached values. If they change, both are invalid.
     pub fn contents(&self) -> String {
         let words = [&self.create, &self.item].into_iter().chain(&self.cache_key);
         words.map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// Checks the words of BF.RESERVE, as the server does. A server that refused them later would leave COMMITs waiting.
+    /// Checks the arguments of BF.RESERVE like the server. If the server refused them later, COMMITs would keep waiting.
     fn check_create(&self) -> Result<()> {
         let words: Vec<_> =
             ["BF.RESERVE", &self.filter].into_iter().chain(self.create.split_ascii_whitespace()).collect();
@@ -430,7 +429,7 @@ max-lag = "1s"
         }
     }
 
-    // The table of the keys.
+    // The table of the settings.
 
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/feed.md");
 
@@ -460,7 +459,7 @@ max-lag = "1s"
             .collect()
     }
 
-    /// Returns a file with another line at the beginning of a section.
+    /// Returns a file with an additional line at the beginning of a section.
     fn with_line(file: &str, section: &str, line: &str) -> String {
         match section {
             "" => format!("{line}\n{file}"),
@@ -514,7 +513,7 @@ max-lag = "1s"
                 let config = Config::parse(&without);
                 assert_eq!(config.is_err(), is_required, "{section} {name}: {config:?}");
                 let value = format!("{name} = {default}");
-                // Other defaults are in words, or are not for JSON changes.
+                // Other defaults are descriptions, or do not apply to JSON changes.
                 if file == FILE && toml::from_str::<toml::Table>(&value).is_ok() {
                     let explicit = Config::parse(&with_line(&without, section, &value));
                     assert_eq!(format!("{config:?}"), format!("{explicit:?}"), "{value}");

@@ -1,11 +1,11 @@
-//! The log of failures after which the follower starts again, each second for as long as a server is away.
+//! Logs failures after which the follower restarts, which it does every second while a server is unreachable.
 
-/// Prints a failure once, until another one occurs or the follower has started.
+/// Prints a repeated failure only once, until another failure occurs or the follower has started.
 #[derive(Default)]
 pub struct FailureLog(Option<String>);
 
 impl FailureLog {
-    /// Prints a failure that is not the previous one again.
+    /// Prints a failure unless it equals the previous one.
     pub fn print(&mut self, failure: String) {
         if self.is_new(failure) {
             eprintln!("bloomgate: {}; trying again", self.0.as_deref().unwrap_or_default());
@@ -18,7 +18,7 @@ impl FailureLog {
         is_new
     }
 
-    /// Records that the follower has started: the next failure is printed even if it is the same.
+    /// Records that the follower has started, so that the next failure is printed even if it is the same.
     pub fn clear(&mut self) {
         self.0 = None;
     }

@@ -1,6 +1,5 @@
-//! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that no writer of the database needs to
-//! know about the guard. `engine` applies what a source tells: `postgres`, `mysql` for MariaDB and MySQL, or `json` for the changes that other
-//! tools write.
+//! `bloomgate follow`: keeps filters and cached values up to date from a database's log, so that the database's writers need no guard.
+//! `engine` applies the changes of a source: `postgres`, `mysql` for MariaDB and MySQL, or `json` for the changes that other tools write.
 
 mod config;
 mod engine;
@@ -39,7 +38,7 @@ use crate::server::Options;
 /// The pause before another attempt after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The width of the list of keys: a manual page on a terminal of 80 columns has room for 71.
+/// The width of the list of settings: a manual page on a terminal with 80 columns has room for 71.
 const WIDTH: usize = 70;
 
 const EXAMPLE: &str = "\
@@ -127,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Names the configuration and the server in the log and in the terminal's title, because several followers may run side by side.
+/// Shows the configuration and the server in the log and in the terminal's title, because several followers may run at once.
 fn announce(arguments: &Arguments, config: &Config) -> Result<()> {
     let (file, server) = (arguments.config.display(), Options::of_url(&config.server).name()?);
     eprintln!("bloomgate: following with {file}, for the server at {server}");
@@ -164,7 +163,7 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
                     }
                     is_owner = false;
                 }
-                // Before the first success, it is the configuration that is wrong.
+                // A failure before the first success means that the configuration is wrong.
                 if !has_run {
                     S::abandon(config, &memory);
                     return Err(error);
@@ -190,13 +189,13 @@ fn follow<S: Source>(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<
     }
 }
 
-/// Deletes the stored positions, so that no follower resumes there after changes that the log lacks. Positions of another active follower stay:
-/// the log that it reads may have all changes.
+/// Deletes the stored positions, so that no follower resumes there after changes that the log lacks. The positions of another active follower
+/// are kept, because the log that it reads may have all changes.
 fn forget_positions(config: &Config, is_owner: bool) -> Result<()> {
     let mut store = Store::connect(config)?;
     let first = config.tables.first().context("a table")?.keys();
     if !is_owner && store.is_alive(&first)? {
-        // It may be the last sign of one that has ended.
+        // This may be the last report of a follower that has ended.
         thread::sleep(ALIVE);
         if store.is_alive(&first)? {
             return Ok(());
@@ -209,7 +208,7 @@ fn forget_positions(config: &Config, is_owner: bool) -> Result<()> {
     Ok(())
 }
 
-// `--status`: the state of a follower, as the database and the server show it. The follower itself may have ended.
+// `--status`: the state of a follower, according to the database and the server. The follower itself may have ended.
 
 fn print_status(config: &Config) -> Result<()> {
     let mut store = Store::connect(config)?;

@@ -1,4 +1,4 @@
-//! The follower's metrics. The follower's thread writes them, another serves them, so that they are readable while the follower
+//! The follower's metrics. The follower's thread writes them and another thread serves them, so that they can be read while the follower
 //! waits for the database or the server.
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::prometheus::{self, Metrics as Text};
 pub enum State {
     /// It connects, or waits before it tries again.
     Connecting,
-    /// Another follower has the slot.
+    /// Another follower holds the slot.
     Standby,
     /// It fills a filter from its table.
     Filling,
@@ -62,8 +62,8 @@ impl Metrics {
         self.state.store(state as u8, Relaxed);
     }
 
-    /// Records how much of the log is not confirmed, if that is known, how many transactions wait in memory, and how many cache keys are
-    /// open.
+    /// Records how much of the log is not confirmed, if known, how many transactions wait in memory, and how many cache keys have a write
+    /// in flight.
     pub fn progress(&self, lag_bytes: Option<u64>, waiting: usize, open_keys: usize) {
         if let Some(lag_bytes) = lag_bytes {
             self.lag_bytes.store(lag_bytes, Relaxed);

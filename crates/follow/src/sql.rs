@@ -1,4 +1,4 @@
-//! The words and the names in a statement of MariaDB or MySQL. A name in quotes is never a keyword, and a comment is neither.
+//! Splits a statement of MariaDB or MySQL into keywords and names. A quoted name is never a keyword, and comments are skipped.
 
 /// A part of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Token {
         keywords.iter().any(|keyword| self.is(keyword))
     }
 
-    /// Whether it is a name, in letters of any case.
+    /// Whether it is this name, ignoring case.
     pub fn is_name(&self, name: &str) -> bool {
         matches!(self, Self::Word(text) | Self::Name(text) if text.to_lowercase() == name.to_lowercase())
     }
@@ -92,7 +92,7 @@ fn quoted(text: &str, quote: char) -> (String, &str) {
     (content, characters.as_str())
 }
 
-/// Returns what follows the verb of CREATE, ALTER, DROP or RENAME, from the kind of the object on.
+/// Returns the tokens after the verb of CREATE, ALTER, DROP or RENAME, from the kind of the object on.
 pub fn object(tokens: &[Token]) -> &[Token] {
     let mut rest = tokens.get(1..).unwrap_or_default();
     loop {
@@ -105,7 +105,7 @@ pub fn object(tokens: &[Token]) -> &[Token] {
     }
 }
 
-/// Whether a statement may concern a table. `default`: the database that names without one belong to.
+/// Whether a statement may concern a table. `default`: the database of names without one.
 pub fn names(tokens: &[Token], default: &str, schema: &str, table: &str) -> bool {
     (0..tokens.len()).any(|at| {
         let (before, rest) = tokens.split_at(at);
@@ -113,7 +113,7 @@ pub fn names(tokens: &[Token], default: &str, schema: &str, table: &str) -> bool
     })
 }
 
-/// Returns what follows the name of a table at the beginning.
+/// Returns the tokens after a leading table name.
 pub fn after_name<'t>(tokens: &'t [Token], default: &str, schema: &str, table: &str) -> Option<&'t [Token]> {
     let is_named = |name: &Token| name.is_name(table);
     match tokens {
@@ -123,7 +123,7 @@ pub fn after_name<'t>(tokens: &'t [Token], default: &str, schema: &str, table: &
     }
 }
 
-/// Whether TRUNCATE has the name of a table, and no further words.
+/// Whether the statement is a TRUNCATE of this table, without further words.
 pub fn truncates(tokens: &[Token], default: &str, schema: &str, table: &str) -> bool {
     let mut rest = tokens.get(1..).unwrap_or_default();
     if let [first, tail @ ..] = rest

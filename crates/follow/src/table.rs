@@ -23,22 +23,22 @@ pub struct Table {
     pub columns: Vec<Column>,
     item: Template,
     cache_keys: Vec<Template>,
-    /// Whether the replica identity has lost a column of the templates, or a row could have a cache key that the follower needs. In the first
-    /// case an update or a delete does not tell which cached values it concerns. Any change then counts as an alteration.
+    /// Whether the replica identity has lost a column of the templates, or a row could have a cache key that is reserved for the follower. In
+    /// the first case, an update or a delete does not identify the affected cached values. Any change then counts as an alteration.
     pub is_weak: bool,
     /// The columns of the templates whose equal values may have different texts, with their types.
     pub inexact: Vec<String>,
-    /// Whether no two rows can have the same item.
+    /// Whether all rows have different items.
     pub has_unique_items: bool,
 }
 
 /// A column, except for the format of its values.
 pub struct Facts {
-    /// Whether it belongs to a key that no two rows share.
+    /// Whether the column is part of a unique key.
     pub is_key: bool,
     /// Whether equal values have equal texts.
     pub is_exact: bool,
-    /// The type, for people.
+    /// The readable name of the type.
     pub type_name: String,
 }
 
@@ -47,7 +47,7 @@ pub struct Facts {
 pub struct Change {
     /// Items, each with a cache key whose value may be wrong.
     pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The item that has a row now.
+    /// The item that now has a row.
     pub put: Option<Vec<u8>>,
     /// The item that no longer has a row.
     pub gone: Option<Vec<u8>>,
@@ -90,7 +90,7 @@ impl Table {
         })
     }
 
-    /// Takes over other columns, which the stream has from now on. Until the filter is filled again, any change may count as an alteration.
+    /// Switches to the columns that the stream has from now on. Until the filter is filled again, any change may count as an alteration.
     pub fn redefine(&mut self, columns: Vec<Column>) {
         if columns == self.columns {
             return;
@@ -109,8 +109,8 @@ impl Table {
         self.item.render(row, None)
     }
 
-    /// Returns the effect of a change from `old` to `new`. `old` may hold only the replica identity, and is missing for an insert and for
-    /// an update that left the replica identity as it was; `new` is missing for a delete.
+    /// Returns the effect of a change from `old` to `new`. `old` may contain only the replica identity, and is missing for an insert and
+    /// for an update that did not change the replica identity; `new` is missing for a delete.
     pub fn change(&self, old: Option<&[Field]>, new: Option<&[Field]>) -> Result<Change> {
         let mut change = Change::default();
         if let Some(row) = new {
@@ -122,7 +122,7 @@ impl Table {
         }
         change.pairs.sort();
         change.pairs.dedup();
-        // The first push has made room for four.
+        // The first push has allocated space for four.
         change.pairs.shrink_to_fit();
         Ok(change)
     }
@@ -142,7 +142,8 @@ impl Table {
             }
         }
         if !has_key {
-            // Each needs a column that is NULL. The item has to enter the filter and the journal all the same.
+            // Every cache-key template uses a NULL column, so the row has no cache key. Its item must still be added to the filter and
+            // the journal.
             pairs.push((item.clone(), [self.keys.null.as_bytes(), &item].concat()));
         }
         Ok(Some(item))
@@ -182,7 +183,7 @@ pub fn templates(config: &config::Table, columns: &[Column]) -> Result<(Template
     Ok((item, keys.with_context(|| format!("cache-key of {}", config.name))?))
 }
 
-/// Checks that no row can have a cache key that a follower needs for itself.
+/// Checks that no row can have a cache key that is reserved for the follower.
 fn check_reserved(config: &config::Table, cache_keys: &[Template]) -> Result<()> {
     for (text, template) in config.cache_key.iter().zip(cache_keys) {
         let mut reserved = config.reserved.iter().map(String::as_bytes).chain([EVERY_KEY]);

@@ -1,5 +1,5 @@
-//! Templates of items and cache keys: text with columns in braces, as `{users}:{id}`. A text in braces that is no column may only
-//! be the hash tag of the table's keys, so that a misspelt column is not taken for text.
+//! Templates of items and cache keys: text with columns in braces, such as `{users}:{id}`. Text in braces that is not a column must be
+//! the hash tag of the table's keys, so that a misspelt column is an error.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub struct Column {
     /// The database's number of the type.
     pub type_id: u32,
     pub texts: Texts,
-    /// Whether its values are bytes, for which the source has PostgreSQL's hexadecimal text.
+    /// Whether its values are bytes, which the source passes in PostgreSQL's hexadecimal form.
     pub is_hex: bool,
     /// Whether updates and deletes contain its old value.
     pub is_identity: bool,
@@ -50,7 +50,7 @@ enum Part {
 pub enum Texts {
     Boolean,
     Integer,
-    /// An integer that is not negative.
+    /// A nonnegative integer.
     Unsigned,
     /// A number that may have a fraction or an exponent.
     Number,
@@ -61,7 +61,7 @@ pub enum Texts {
 }
 
 impl Texts {
-    /// Returns the characters that the texts contain, and words besides. Empty for [`Self::Any`].
+    /// Returns the characters that the texts can contain, and additional words. Empty for [`Self::Any`].
     fn alphabet(self) -> (&'static [u8], &'static [&'static str]) {
         match self {
             Self::Boolean => (b"tf", &[]),
@@ -74,7 +74,7 @@ impl Texts {
         }
     }
 
-    /// Returns the lengths of those beginnings of `text` that can be values.
+    /// Returns the lengths of the prefixes of `text` that can be values.
     fn lengths(self, text: &[u8]) -> Vec<usize> {
         let (alphabet, words) = self.alphabet();
         let run = text.iter().take_while(|byte| alphabet.contains(byte)).count();
@@ -82,7 +82,7 @@ impl Texts {
             text.iter().take(run).enumerate().filter(|(_, byte)| **byte == b'-').map(|(at, _)| at).collect();
         let (least, most) = match self {
             Self::Boolean => (1, run.min(1)),
-            // A minus only begins it, and is not all of it.
+            // A minus can only be the first character, and not the only one.
             Self::Integer => match dashes.as_slice() {
                 [0, second, ..] => (2, *second),
                 [0] => (2, run),
@@ -103,7 +103,7 @@ impl Texts {
 }
 
 impl Template {
-    /// Parses a template. `tag`: the text in braces that is no column.
+    /// Parses a template. `tag`: the text in braces that is not a column.
     pub fn parse(text: &str, columns: &[Column], tag: &str) -> Result<Self> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some((before, after)) = rest.split_once('{') {
@@ -135,8 +135,8 @@ impl Template {
         Ok(template)
     }
 
-    /// Returns what tells the cache keys of this template from others: `=` and the text before the item if that follows, or `^` and the text at
-    /// the beginning.
+    /// Returns a rule that identifies the cache keys of this template: `=` and the text before the item, if the item is the rest, or `^` and
+    /// the text at the beginning.
     pub fn rule(&self, item: &Self) -> String {
         let prefix = match self.parts.first() {
             Some(Part::Text(plain)) => plain.as_str(),
@@ -160,7 +160,7 @@ impl Template {
         self.parts.iter().filter_map(|part| if let Part::Column { index, .. } = part { Some(*index) } else { None })
     }
 
-    /// Returns the text for a row, or `None` if one of the columns is NULL. A value that an update left out is in `old`.
+    /// Returns the text for a row, or `None` if one of the columns is NULL. A value that an update omits is taken from `old`.
     pub fn render(&self, row: &[Field], old: Option<&[Field]>) -> Result<Option<Vec<u8>>> {
         let mut text = Vec::new();
         for part in &self.parts {
@@ -198,7 +198,7 @@ impl Template {
                     let starts = ends.into_iter().filter(|at| rest(*at).starts_with(plain.as_bytes()));
                     starts.map(|at| at + plain.len()).collect()
                 }
-                // The first place reaches all that the others reach.
+                // Everything that can be reached from a later place can be reached from the first one.
                 Part::Column { texts: Texts::Any, .. } => {
                     ends.first().into_iter().flat_map(|at| *at..=text.len()).collect()
                 }
@@ -230,8 +230,8 @@ impl Template {
         pattern
     }
 
-    /// Whether different values of the columns always have different texts: there is one column, or each ends at a character that its values
-    /// do not contain.
+    /// Whether different values of the columns always have different texts: there is only one column, or each is followed by a character
+    /// that its values do not contain.
     pub fn is_injective(&self) -> bool {
         let (mut last, mut is_ambiguous, mut any) = (None, false, false);
         for part in &self.parts {

@@ -1,4 +1,4 @@
-//! Events of a source that the engine has not applied yet.
+//! Events of a source that are not applied yet.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::template::{Column, Field};
 pub enum Step {
     Change(Change),
     Truncate,
-    /// Any row may have changed: the filter is lost.
+    /// Any row may have changed, so the filter is invalid.
     Altered,
 }
 
@@ -27,25 +27,25 @@ pub struct Transaction {
     pub time: u64,
     /// The place after its commit record.
     pub end: Place,
-    /// Indexes of tables, with what happened to them, in order.
+    /// The steps in order, each with the index of its table.
     pub steps: Vec<(usize, Step)>,
 }
 
 impl Transaction {
-    /// Returns what tells it from the transactions of other logs.
+    /// Returns its mark, which distinguishes it from the transactions of other logs.
     pub const fn mark(&self) -> Mark {
         Mark { end: self.end, xid: self.id & 0xffff_ffff, time: self.time }
     }
 }
 
-/// The transactions that have arrived and are not applied yet.
+/// Transactions that have arrived but are not applied yet.
 #[derive(Default)]
 pub struct Arrived {
     /// Complete transactions in the order of their commits.
     pub waiting: VecDeque<Transaction>,
     pub steps: usize,
     current: Option<Transaction>,
-    /// The end of the log that the source told last, once everything before it had arrived.
+    /// The end of the log, as last reported by the source after everything before it had arrived.
     told: Place,
 }
 
@@ -80,7 +80,7 @@ impl Arrived {
         self.waiting.push_back(transaction);
     }
 
-    /// Notes that everything before `end` has arrived. In the middle of a transaction this tells nothing.
+    /// Records that everything before `end` has arrived. Ignored in the middle of a transaction.
     pub fn reach(&mut self, end: Place) {
         if self.current.is_none() {
             self.told = self.told.max(end);
@@ -100,7 +100,7 @@ impl Arrived {
     }
 }
 
-/// Where a source puts its events.
+/// The receiver of a source's events.
 pub struct Sink<'a> {
     pub arrived: &'a mut Arrived,
     pub(super) tables: &'a mut [Followed],
@@ -123,7 +123,7 @@ impl Sink<'_> {
         Ok(if table.is_weak { Step::Altered } else { Step::Change(table.change(old, new)?) })
     }
 
-    /// Notes that the rows of a table have other columns from now on.
+    /// Records that the rows of a table have other columns from now on.
     pub fn redefine(&mut self, index: usize, columns: Vec<Column>) -> Result<()> {
         self.tables.get_mut(index).context("a table")?.table.redefine(columns);
         Ok(())

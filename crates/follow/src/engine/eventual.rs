@@ -32,8 +32,8 @@ impl<S: Source> Follower<S> {
                     continue;
                 }
                 eprintln!("bloomgate: {reason}");
-                // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
-                // have no room.
+                // The copied rows already include the whole group. Applying it again would also add its deleted items, for which a full
+                // filter may have no room.
                 self.table(index)?.mark = last;
                 self.fill_again(index, end)?;
             }
@@ -41,7 +41,7 @@ impl<S: Source> Follower<S> {
         self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
         self.confirm(end)?;
         if !S::HAS_ROWS {
-            // Its events tell the time of the heartbeat.
+            // The source's events determine the time of the heartbeat.
             self.begin_heartbeat()?;
         }
         Ok(())
@@ -65,7 +65,7 @@ impl<S: Source> Follower<S> {
         let commands = effects.changes(&table.keys.filter);
         if effects.truncated.is_some() {
             // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
-            // were inserted since are added in the same transaction, so that none of them is reported absent.
+            // were inserted since are added in the same transaction, so that they are never reported absent.
             let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
             let no_heartbeat = effects.is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
             let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
@@ -73,7 +73,7 @@ impl<S: Source> Follower<S> {
             self.store.delete_values(table, |_| Ok(()))?;
         }
         let deletes = chunked("BF.MDEL", &table.keys.filter, effects.gone());
-        // A follower that ends in between does it all again: items are added first and deleted last.
+        // A follower that ends in between repeats all commands, so items are added first and deleted last.
         table.write_in_parts(&mut self.store, &commands)?;
         match table.write_in_parts(&mut self.store, &deletes) {
             Err(error) if !S::HAS_ROWS && error.is::<Refused>() => {

@@ -1,4 +1,4 @@
-//! Fills a filter with the items of all rows. It is built under another key and renamed, so that no reader asks a partial filter.
+//! Fills a filter with the items of all rows. It is built under another key and renamed, so that readers never query a partial filter.
 //!
 //! A filter is filled again when
 //!
@@ -32,7 +32,7 @@ const ITEMS: usize = 1000;
 pub const BATCH: usize = 32 * ITEMS;
 
 impl<S: Source> Follower<S> {
-    /// Fills the filter of a table. Every transaction up to `place` must be visible; the stream's are skipped up to there.
+    /// Fills the filter of a table. Every transaction up to `place` must be visible; the stream's transactions are skipped up to there.
     pub(super) fn refill(&mut self, index: usize, place: Place) -> Result<()> {
         self.metrics.enter(State::Filling);
         let begin = Instant::now();
@@ -96,7 +96,7 @@ fn begin_fill(store: &mut Store, table: &Table, epoch: u64) -> Result<()> {
         .map(drop)
 }
 
-/// Publishes the filled filter, deletes all cached values, and stores the position. Calls `meanwhile` now and then.
+/// Publishes the filled filter, deletes all cached values, and stores the position. Calls `meanwhile` regularly.
 fn end_fill(
     store: &mut Store,
     table: &Table,
@@ -105,14 +105,14 @@ fn end_fill(
     meanwhile: impl FnMut(&mut Store) -> Result<()>,
 ) -> Result<()> {
     let keys = &table.keys;
-    // The leases that were granted without this filter end here. Otherwise a reader that has read an old row could fill it in after
-    // the scan.
+    // This ends the leases that were granted without this filter. Otherwise a reader that has read an old row could cache it after the
+    // scan.
     store.transact(keys, epoch, &[cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned()])?;
     store.delete_values(table, meanwhile)?;
     store.transact(keys, epoch, &[position.store(keys)]).map(drop)
 }
 
-/// Adds items to a filter that exists.
+/// Adds items to an existing filter.
 pub(super) fn add(store: &mut Store, key: &str, items: &[Vec<u8>]) -> Result<()> {
     if items.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The heartbeat: a key that expires unless readers see every change of the last `max-lag`. Readers give it to WHILE.
+//! The heartbeat: a key that expires unless readers see every change that is older than `max-lag`. Readers pass it to WHILE.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,21 @@ use super::start::is_of_all;
 use super::{Altered, Follower, LIVENESS_INTERVAL};
 use crate::config::Mode;
 
-/// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
-/// after another.
+/// How long `synchronous_standby_names` must have been right before the heartbeat begins, because PostgreSQL's processes read the setting
+/// one by one.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The heartbeat.
 pub struct Heartbeat {
     pub(super) interval: Duration,
     pub(super) next: Instant,
-    /// When the tables that cannot be followed are described again.
+    /// The time at which the tables that cannot be followed are described again.
     next_description: Instant,
-    /// A place in the log, and for each table a time (in milliseconds since 1970) at which the log had no more.
+    /// A place in the log, and for each table a time (in milliseconds since 1970) at which the log ended there.
     pub(super) pending: Option<(Place, Vec<u64>)>,
     /// Why there is no heartbeat.
     objection: Option<String>,
-    /// Since when there has been no objection.
+    /// The time since which there has been no objection.
     fine_since: Option<Instant>,
 }
 
@@ -37,8 +37,8 @@ impl Heartbeat {
 }
 
 impl<S: Source> Follower<S> {
-    /// Extends the heartbeat once readers see every change up to a place that was read after the server's time. A filter that someone has
-    /// deleted is filled again: no change of a row may come to notice it.
+    /// Extends the heartbeat once readers see every change up to a place that was read after the server's time. A deleted filter is
+    /// filled again here, because there may be no further change of a row by which to notice the deletion.
     pub(super) fn extend_heartbeat(&mut self) -> Result<()> {
         let settled = self.settled();
         if let Some((_, times)) = self.heartbeat.pending.take_if(|(wanted, _)| *wanted <= settled) {
@@ -105,7 +105,7 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Fails once a table can be followed again: the next start includes it.
+    /// Fails once a table can be followed again, so that the next start includes it.
     fn await_absent(&mut self) -> Result<()> {
         if Instant::now() < self.heartbeat.next_description {
             return Ok(());
@@ -121,8 +121,8 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Whether there is no objection to a heartbeat and, in synchronous mode, has been none for some time. Otherwise deletes the
-    /// heartbeats, and says why once.
+    /// Whether a heartbeat is allowed: without an objection, and in synchronous mode only after some time without one. Otherwise deletes
+    /// the heartbeats, and logs the reason once.
     pub(super) fn is_fine(&mut self, objection: Option<String>) -> Result<bool> {
         let is_synchronous = self.mode == Mode::Synchronous;
         if objection.is_none() {
@@ -150,12 +150,12 @@ impl<S: Source> Follower<S> {
     }
 }
 
-// DDL. It is not in the log, and it can rewrite rows. A table whose definition has changed loses its heartbeat. Its filter is filled
-// again once everything that the log had until then is applied: later deletions then concern the new rows, not those before the DDL.
+// DDL, which is not in the log and can rewrite rows. A table whose definition has changed loses its heartbeat. Its filter is filled again
+// once the log is applied up to that time: later deletions then concern the new rows, and not the rows before the DDL.
 
 impl<S: Source> Follower<S> {
-    /// Forgets the definition for which the filter of a table was filled, so that it is filled again, also by a follower that starts
-    /// with the position stored now.
+    /// Removes the definition for which the filter of a table was filled, so that it is filled again, even by a follower that starts with
+    /// the position stored now.
     pub(super) fn invalidate_definition(&mut self, index: usize) -> Result<()> {
         self.heartbeat.pending = None;
         self.table(index)?.forget_definition("may have been");
@@ -181,7 +181,7 @@ impl<S: Source> Follower<S> {
     }
 
     /// Fills the filters of tables that were altered, once everything before the change is applied. Returns why the only table can no longer
-    /// be followed, or `None`. Fails if one of several cannot be followed: the next start leaves it out.
+    /// be followed, or `None`. Fails if one of several tables cannot be followed, so that the next start omits it.
     fn refill_altered(&mut self) -> Result<Option<String>> {
         let settled = self.settled();
         for index in 0..self.tables.len() {
@@ -196,7 +196,7 @@ impl<S: Source> Follower<S> {
             };
             ensure!(fresh.id == table.id, "the table {} was dropped and created again", table.config.name);
             if altered.definition.as_ref() != Some(&fresh.definition) {
-                // It has changed again, and more of the log has to be applied first.
+                // It has changed again, so more of the log must be applied first.
                 continue;
             }
             (table.table, table.altered) = (fresh, None);

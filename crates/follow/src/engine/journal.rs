@@ -1,5 +1,5 @@
-//! The journal of a table: its cache keys with a write in flight. It is the hash that readers give to UNLESS, so it outlives the
-//! follower. Each field is a cache key; its value names the last transaction that wrote it, and that transaction's items.
+//! The journal of a table: its cache keys with a write in flight. It is the hash that readers pass to UNLESS, so it outlives the
+//! follower. Each field is a cache key; its value contains the last transaction that wrote it, and that transaction's items.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
@@ -11,7 +11,7 @@ use super::position::Place;
 pub use crate::config::EVERY_KEY;
 use crate::table::Change;
 
-/// With more cache keys than this, a group is announced as [`EVERY_KEY`].
+/// A group with more cache keys is announced as [`EVERY_KEY`].
 pub const MANY: usize = 10_000;
 
 /// The value of a field.
@@ -22,15 +22,15 @@ pub struct Entry {
     pub id: u64,
     /// Items, each with whether its row was deleted.
     items: Vec<(Vec<u8>, bool)>,
-    /// Whether `items` has every item that was announced with this key since its last release.
+    /// Whether `items` contains every item that was announced with this key since its last release.
     is_complete: bool,
 }
 
-/// The entries of a table, as they are in the server.
+/// The entries of a table, equal to those in the server.
 #[derive(Debug, Default)]
 pub struct Journal {
     entries: BTreeMap<Vec<u8>, Entry>,
-    /// Cache keys by the end of a transaction. Some have a later entry by now.
+    /// Cache keys by the end of a transaction. Some may have a later entry by now.
     by_end: BTreeMap<Place, Vec<Vec<u8>>>,
     /// Items whose row was deleted, by the end of the deleting transaction. A later row with the same item removes it.
     gone: BTreeMap<Vec<u8>, Place>,
@@ -47,7 +47,7 @@ pub struct ReleaseSet {
 }
 
 impl Entry {
-    /// An entry of [`EVERY_KEY`].
+    /// Returns an entry of [`EVERY_KEY`].
     pub fn without_items(end: Place, id: u64) -> Self {
         Self { end, id, ..Self::default() }
     }
@@ -142,7 +142,7 @@ impl Journal {
         entries
     }
 
-    /// Notes a group that is announced.
+    /// Records an announced group.
     pub fn announce(&mut self, entries: Vec<(Vec<u8>, Entry)>, effects: &GroupEffects) {
         for (item, (has_row, end)) in &effects.items {
             if *has_row {
@@ -178,7 +178,7 @@ impl Journal {
         due
     }
 
-    /// Notes a release.
+    /// Records a release.
     pub fn release(&mut self, end: Place) {
         let later = self.by_end.split_off(&Place(end.0 + 1));
         for key in std::mem::replace(&mut self.by_end, later).into_values().flatten() {
@@ -195,13 +195,13 @@ impl Journal {
 /// Pairs in one BF.MCHANGED, items in one BF.MDEL, and fields in one HSET or HDEL.
 pub const CHUNK: usize = 1000;
 
-/// The effects of a group on one table. The last operation on an item decides.
+/// The effects of a group on one table. The last operation on an item determines its effect.
 #[derive(Default)]
 pub struct GroupEffects<'a> {
     pub keys: BTreeMap<&'a Vec<u8>, ChangedKey<'a>>,
-    /// For each item, whether it has a row at the end, and the end of the transaction that decided.
+    /// For each item, whether it has a row at the end, and the end of the transaction that determined this.
     pub items: BTreeMap<&'a Vec<u8>, (bool, Place)>,
-    /// The last transaction after which no earlier row counts: the table was truncated, or any row may have changed.
+    /// The last transaction that invalidates all earlier rows: it truncated the table, or any row may have changed.
     pub truncated: Option<(Place, u64)>,
     /// Whether any row may have changed.
     pub is_altered: bool,
@@ -209,10 +209,10 @@ pub struct GroupEffects<'a> {
 
 /// A cache key whose value may be wrong.
 pub struct ChangedKey<'a> {
-    /// Nearly always its only item. A set of one would take 280 bytes.
+    /// Nearly always the only item. A set with one element would take 280 bytes.
     first: &'a Vec<u8>,
     others: BTreeSet<&'a Vec<u8>>,
-    /// The last transaction that named it.
+    /// The last transaction with this key.
     pub end: Place,
     pub id: u64,
 }
@@ -230,7 +230,7 @@ impl<'a> ChangedKey<'a> {
 }
 
 impl<'a> GroupEffects<'a> {
-    /// Adds up steps. `deletes`: whether the items of deleted rows leave the filter.
+    /// Combines steps. `deletes`: whether the items of deleted rows are removed from the filter.
     pub fn of(steps: impl Iterator<Item = (&'a Transaction, &'a Step)>, deletes: bool) -> Self {
         let mut effects = Self::default();
         for (transaction, step) in steps {
@@ -328,7 +328,7 @@ mod tests {
         journal.announce(entries, &effects);
     }
 
-    /// The entries that a follower reads when it starts now.
+    /// Returns the entries that a follower would read at its start.
     fn read(journal: &Journal) -> Journal {
         let fields = journal.entries.iter().map(|(key, entry)| (key.clone(), entry.to_bytes())).collect();
         Journal::of_fields(fields).unwrap()
@@ -373,7 +373,7 @@ mod tests {
         for journal in [&journal, &read(&journal)] {
             assert_eq!(names(&journal.due(Place(1))), (vec!["old"], vec![]));
         }
-        // Another row takes over the cache key of that row, so the journal no longer tells that item 1 has a row.
+        // Another row takes over the cache key of that row, so the journal no longer contains that item 1 has a row.
         announce(&mut journal, &[(3, "2", "new", false)]);
         assert_eq!(names(&read(&journal).due(Place(9))), (vec!["new", "old"], vec![]));
     }

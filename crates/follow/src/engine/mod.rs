@@ -1,7 +1,7 @@
-//! The engine behind `bloomgate follow`: it takes the events of a source and applies them to filters and cached values on the server.
+//! The engine of `bloomgate follow`: it receives the events of a source and applies them to filters and cached values on the server.
 //!
-//! `events` has the received changes, `position` the stored position, `store` the writes. `eventual` and `synchronous` are the two modes,
-//! `heartbeat` says when readers may trust the filter, `fill` builds one.
+//! `events` contains the received changes, `position` the stored position, `store` the writes. `eventual` and `synchronous` are the two
+//! modes, `heartbeat` determines when readers may trust the filter, `fill` builds a filter.
 
 pub mod events;
 mod eventual;
@@ -43,7 +43,7 @@ const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 pub const WAIT: Duration = Duration::from_millis(100);
 /// The most commands in one transaction of the server for a group with many rows.
 const COMMANDS: usize = 10;
-/// The most steps that wait in memory before the stream is read on.
+/// The most steps that wait in memory; beyond that, reading of the stream stops.
 const STEPS: usize = 50_000;
 /// How often the follower reports that it is alive, to the database and to other followers. It also does so without a heartbeat, for
 /// example during a fill.
@@ -60,18 +60,18 @@ pub struct Follower<S> {
     /// Tables that were followed before and cannot be followed now.
     absent: Vec<config::Table>,
     arrived: Arrived,
-    /// Transactions that are announced and not released: their ends and ids.
+    /// The ends and ids of transactions that are announced but not released.
     announced: BTreeMap<Place, u64>,
-    /// When the source was last asked which of them are visible.
+    /// The time at which the source was last asked which of them are visible.
     last_visibility_check: Instant,
-    /// When the server last refused the memory for a filter that would replace one whose delete table is full.
+    /// The time at which the server last refused the memory to replace a filter whose delete table is full.
     refused: Option<Instant>,
     liveness: Liveness,
     heartbeat: Heartbeat,
     metrics: Arc<Metrics>,
 }
 
-/// A table, and what this follower has applied of its changes.
+/// A table, and this follower's progress in applying its changes.
 pub struct Followed {
     table: Table,
     epoch: u64,
@@ -79,16 +79,16 @@ pub struct Followed {
     mark: Mark,
     journal: Journal,
     filter: FilterState,
-    /// Whether the items of deleted rows leave the filter.
+    /// Whether the items of deleted rows are removed from the filter.
     deletes: bool,
     altered: Option<Altered>,
 }
 
 /// A change of a table's definition.
 struct Altered {
-    /// The end of the log when the definition was read. The DDL is before it.
+    /// The end of the log after the definition was read. The DDL is before it.
     end: Place,
-    /// The new definition, or `None` if no table has the name.
+    /// The new definition, or `None` if no table has this name.
     definition: Option<String>,
 }
 
@@ -116,7 +116,7 @@ impl Followed {
         Position { origin: origin(source.system(), self), place: source.text_of(place), last }
     }
 
-    /// Forgets the definition for which the filter was filled, and says that the table was altered, or may have been.
+    /// Removes the definition for which the filter was filled, and logs that the table was altered or may have been.
     fn forget_definition(&mut self, verb: &str) {
         if !self.definition.is_empty() {
             eprintln!("bloomgate: {} {verb} altered: filling {} again", self.config.name, self.config.filter);
@@ -124,7 +124,7 @@ impl Followed {
         }
     }
 
-    /// Executes commands that change the filter. Fails if it is missing, unless that is known.
+    /// Executes commands that change the filter. Fails if it is missing, unless it is known to be missing.
     fn write(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
         if commands.is_empty() {
             return Ok(());
@@ -141,7 +141,7 @@ impl Followed {
     }
 
     /// Returns the value of the heartbeat: the time up to which readers see every change, and which cache keys the follower deletes. The
-    /// module grants no lease for others.
+    /// module grants no lease for other cache keys.
     fn heartbeat(&self, time_ms: u64) -> String {
         format!("{time_ms}{}", self.rules())
     }
@@ -152,13 +152,13 @@ impl Followed {
     }
 }
 
-/// Whether the filter of a table is complete. In eventual mode it always is, because a fill stops the stream.
+/// The state of a table's filter. In eventual mode it is always complete, because the stream stops during a fill.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FilterState {
     Complete,
-    /// It is complete. Its table of deleted items is full, so it will be replaced.
+    /// It is complete, but its table of deleted items is full, so it will be replaced.
     DeleteTableFull,
-    /// As `DeleteTableFull`, while its replacement is being filled under another key.
+    /// Like `DeleteTableFull`, while its replacement is being filled under another key.
     Renewing,
     /// It is missing, and will be filled.
     Missing,
@@ -184,12 +184,12 @@ struct Liveness {
 }
 
 impl Liveness {
-    /// Reports to both if the last report is a second old.
+    /// Reports to both if the last report is at least a second old.
     fn show(&mut self, store: &mut Store, source: &mut impl Source) -> Result<()> {
         if self.show_to_followers(store)? { source.keep_alive() } else { Ok(()) }
     }
 
-    /// Reports to other followers alone. Returns whether a report was due.
+    /// Reports only to other followers. Returns whether a report was due.
     fn show_to_followers(&mut self, store: &mut Store) -> Result<bool> {
         if Instant::now() < self.next {
             return Ok(false);
@@ -206,7 +206,7 @@ impl Liveness {
 }
 
 impl<S: Source> Follower<S> {
-    /// Reports that this follower is alive if the last report is a second old.
+    /// Reports that this follower is alive if the last report is at least a second old.
     fn show_liveness(&mut self) -> Result<()> {
         self.liveness.show(&mut self.store, &mut self.source)
     }
@@ -310,8 +310,8 @@ impl<S: Source> Follower<S> {
         self.source.confirm(place)
     }
 
-    /// Stores the position of a table after a group. The commands of the group were executed before, in transactions of their own, and the
-    /// server refused none of them.
+    /// Stores the position of a table after a group. The commands of the group must have been executed before in separate transactions,
+    /// without a refusal by the server.
     fn store_position(&mut self, index: usize, place: Place, group: &[Transaction]) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
         let last = group.last().map_or(table.mark, |newest| table.mark.max(newest.mark()));
@@ -321,8 +321,8 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Fills the filter of a table whose rows show everything up to a place, at once or later. If the source has no rows, the table is not
-    /// followed any longer.
+    /// Fills the filter of a table whose rows include all changes up to a place, now or later. If the source has no rows, the table is no
+    /// longer followed.
     fn fill_again(&mut self, index: usize, settled: Place) -> Result<()> {
         match self.mode {
             _ if !S::HAS_ROWS => self.exclude(index, NO_FILTER),
@@ -344,13 +344,13 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Ends the work on a table whose filter only `bloomgate load` can fill. Fails if no other table is followed.
+    /// Stops following a table whose filter only `bloomgate load` can fill. Fails if no other table is followed.
     fn exclude(&mut self, index: usize, reason: &str) -> Result<()> {
         let Self { store, tables, heartbeat, .. } = self;
         let table = tables.get_mut(index).context("a table")?;
         table.delete_heartbeat(store)?;
         table.filter = FilterState::AwaitingLoad;
-        // It has a time for this table.
+        // The pending heartbeat includes a time for this table.
         heartbeat.pending = None;
         let (name, filter) = (&table.config.name, &table.keys.filter);
         let what = format!("{name}: {reason}: fill {filter} with `bloomgate load`, then start the follower");
@@ -360,7 +360,7 @@ impl<S: Source> Follower<S> {
     }
 }
 
-/// Returns the owner of a position: a database, a table (one that was dropped and created again is another), and its definition.
+/// Returns the owner of a position: a database, a table (a recreated table is another one), and its definition.
 fn origin(system: &str, table: &Table) -> String {
     let id = if table.id.is_empty() { String::new() } else { format!("{} ", table.id) };
     format!("{system} {id}{}", table.definition)

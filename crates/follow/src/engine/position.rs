@@ -1,4 +1,4 @@
-//! How far a log is applied: places in it, its transactions, and what of them is stored beside a filter.
+//! The position up to which a log is applied: places in it, its transactions, and their stored form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use redis::{Cmd, cmd};
 
 use crate::config::Keys;
 
-/// A place in a log. Its number has a meaning only for the source; places of one log have its order. Its text has two hexadecimal numbers,
-/// as PostgreSQL writes them: `16/B374D848`.
+/// A place in a log. Only the source interprets its number; places of one log have its order. Its text is two hexadecimal numbers in
+/// PostgreSQL's form: `16/B374D848`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(pub u64);
 
@@ -31,7 +31,7 @@ impl FromStr for Place {
     }
 }
 
-/// A transaction of the log. No two logs have one with the same end, id and time.
+/// A transaction of the log. Transactions of different logs differ in end, id or time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// The place after its commit.
@@ -43,7 +43,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// A place of which no transaction is known.
+    /// Returns the mark for a place without a known transaction.
     pub const fn nameless(end: Place) -> Self {
         Self { end, xid: 0, time: 0 }
     }
@@ -65,14 +65,14 @@ impl FromStr for Mark {
     }
 }
 
-/// How far the log is applied to a filter.
+/// The position up to which the log is applied to a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The identity of the database and of the table, and the table's definition.
     pub origin: String,
     /// The source's text for the place in the log.
     pub place: String,
-    /// The last transaction that is applied.
+    /// The last applied transaction.
     pub last: Mark,
 }
 
@@ -89,12 +89,12 @@ impl Position {
         Some(Self { origin: origin.to_owned(), place: place.to_owned(), last })
     }
 
-    /// Forgets the definition of the table: no other table has none.
+    /// Removes the definition of the table, so that it differs from every definition.
     pub fn forget_definition(&mut self) {
         self.origin.truncate(self.origin.rfind(' ').map_or(0, |space| space + 1));
     }
 
-    /// Returns the place for people: of MariaDB and MySQL, the last transaction's GTID.
+    /// Returns the place in readable form: for MariaDB and MySQL, the last transaction's GTID.
     pub fn shown(&self) -> &str {
         let parts: Vec<_> = self.place.split(';').collect();
         match parts.as_slice() {
@@ -134,7 +134,7 @@ mod tests {
         let last = Mark { end: Place(1 << 40), xid: u32::MAX.into(), time: u64::MAX };
         let position = Position { origin: "7 1 16384 md5".to_owned(), place: "200/0".to_owned(), last };
         assert_eq!(Position::parse(&position.to_string()), Some(position.clone()));
-        // Version 0.2.0 stored none, and no definition for a table that was altered.
+        // Version 0.2.0 did not store a transaction, nor the definition of an altered table.
         for origin in ["7 1 16384 md5", "7 1 16384 "] {
             let parsed = Position::parse(&format!("{origin} 200/0")).unwrap();
             assert_eq!(

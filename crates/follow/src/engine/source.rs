@@ -1,5 +1,5 @@
-//! The interface between the engine and a log: of a database, or of a tool that reads one. A source returns events and never sees the
-//! engine.
+//! The interface between the engine and a source: the log of a database, or the output of a tool that reads one. A source returns events
+//! and never sees the engine.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -120,13 +120,13 @@ pub trait Source: Sized {
     /// Counts the leading transactions of `waiting` (end and id) that every new reader of the database sees.
     fn count_visible(&mut self, waiting: &mut dyn Iterator<Item = (Place, u64)>) -> Result<usize>;
 
-    /// Returns the ids of running transactions.
+    /// Returns the ids of all running transactions.
     fn unfinished(&mut self) -> Result<HashSet<String>> {
         Ok(HashSet::new())
     }
 
-    /// Returns a place in the log. A copy contains all transactions before it if the copy begins after all transactions have ended that
-    /// are running now. `None` if the log has no such place.
+    /// Returns a place in the log. A copy contains all transactions before this place if it begins after all currently running
+    /// transactions have ended. `None` if the log has no such place.
     fn snapshot(&mut self) -> Result<Option<Place>> {
         Ok(None)
     }
@@ -150,7 +150,7 @@ pub trait Source: Sized {
         false
     }
 
-    /// Returns the sessions whose COMMIT does not wait in synchronous mode.
+    /// Returns which sessions' COMMIT does not wait in synchronous mode.
     fn exceptions(&mut self) -> Result<Option<String>> {
         Ok(None)
     }
@@ -159,7 +159,7 @@ pub trait Source: Sized {
 /// The end of a log.
 pub struct LogEnd {
     pub end: Place,
-    /// A time at which the log ended there.
+    /// A time at which the log ended at this place.
     pub time: Time,
     /// Why there may be no heartbeat.
     pub objection: Option<String>,
@@ -177,8 +177,8 @@ pub enum Time {
 
 /// A session that copies the rows of tables.
 pub trait Copier {
-    /// Copies the items of all visible rows, and passes them on in batches; passes an empty batch while the database sends nothing.
-    /// Returns the number of rows once the database keeps them.
+    /// Copies the items of all visible rows to `pass` in batches; passes an empty batch while the database sends nothing. Returns the
+    /// number of rows once they are durable in the database.
     fn copy(&mut self, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64>;
 }
 

@@ -1,4 +1,4 @@
-//! The start of a follower: it takes the stream, finds its positions in the log again, and fills the filters that need it.
+//! The start of a follower: it acquires the stream, locates its positions in the log, and fills filters where necessary.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::config::{self, Config, Keys, Mode};
 use crate::metrics::{Metrics, State};
 use crate::table::Table;
 
-/// How often a standby tries to take the stream.
+/// How often a standby tries to acquire the stream.
 const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
 /// A standby ends the other follower's session after it has shown no sign of life for this long.
 const TAKEOVER: Duration = Duration::from_secs(10);
 
-/// The follower stood by when something failed. Its configuration is right, so it tries again.
+/// A failure while the follower was a standby. Its configuration is right, so it tries again.
 #[derive(Debug)]
 pub struct StoodBy;
 
@@ -38,8 +38,8 @@ impl std::fmt::Display for StoodBy {
 }
 
 impl<S: Source> Follower<S> {
-    /// Connects, takes the stream, and fills the filters that need it. Waits while another follower has the stream. `has_run`: whether the
-    /// configuration was right before.
+    /// Connects, acquires the stream, and fills filters where necessary. Waits while another follower holds the stream. `has_run`: whether
+    /// the configuration has worked before.
     pub fn start(
         config: &Config,
         has_run: bool,
@@ -62,7 +62,7 @@ impl<S: Source> Follower<S> {
             eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
             stand_by(&mut source, &mut store, &first, stopping).context(StoodBy)?;
         }
-        // Not before: until then, another follower may follow these tables.
+        // Only now: until here, another follower may follow these tables.
         absent.iter().try_for_each(|table| store.invalidate_definition(&table.keys()))?;
         let follow = |table: Table| {
             let epoch = store.begin_epoch(&table.keys)?;
@@ -92,7 +92,7 @@ impl<S: Source> Follower<S> {
         Ok(follower)
     }
 
-    /// Continues where the last follower ended, and fills the filters that need it.
+    /// Continues where the last follower ended, and fills filters where necessary.
     fn resume(&mut self) -> Result<()> {
         self.show_liveness()?;
         let read = |table: &Followed| self.store.state(&table.keys);
@@ -110,7 +110,7 @@ impl<S: Source> Follower<S> {
             }
         }
         if unfit.is_empty() {
-            // COMMITs may wait for changes that the last follower has announced and not confirmed.
+            // COMMITs may wait for changes that the last follower has announced but not confirmed.
             self.continue_from_positions()?;
         }
         let end = self.settle(!unfit.is_empty())?;
@@ -192,10 +192,10 @@ impl<S: Source> Follower<S> {
         })
     }
 
-    /// Returns a place up to which every transaction is visible. `fills`: it is where filters begin that are filled now.
+    /// Returns a place up to which every transaction is visible. With `fills`, filters that are filled now begin at this place.
     fn settle(&mut self, fills: bool) -> Result<Place> {
         let confirmed = self.source.confirmed();
-        // A transaction that is confirmed and not visible yet would be missing in a filter that is filled now.
+        // A confirmed transaction that is not visible yet would be missing from a filter that is filled now.
         self.release_up_to(confirmed)?;
         if self.mode == Mode::Synchronous || !fills {
             return Ok(confirmed);
@@ -207,8 +207,8 @@ impl<S: Source> Follower<S> {
         Ok(place.map_or(confirmed, |place| place.max(confirmed)))
     }
 
-    /// Waits until every transaction that is running now is visible or rolled back. One whose COMMIT waits for another standby may be
-    /// before the slot's position.
+    /// Waits until every currently running transaction is visible or rolled back. A transaction whose COMMIT waits for another standby
+    /// may precede the slot's position.
     pub(super) fn await_running(&mut self, mut meanwhile: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         let (first, begin, mut is_told) = (self.source.unfinished()?, Instant::now(), false);
         while !self.source.unfinished()?.is_disjoint(&first) {
@@ -251,8 +251,8 @@ fn stand_by(source: &mut impl Source, store: &mut Store, first: &Keys, stopping:
 }
 
 /// Describes the tables one by one after one of them has failed. Returns the tables that can be followed, and the tables that were followed
-/// before and cannot be now: dropped, for example. Their filters are filled again when they come back. Returns `None` if the failure is
-/// about all tables, or about the configuration.
+/// before but cannot be now, for example because they were dropped. The filters of the latter are filled again when the tables reappear.
+/// Returns `None` if the failure concerns all tables, or the configuration.
 fn describe_each<S: Source>(
     source: &mut S,
     store: &mut Store,
@@ -287,7 +287,7 @@ pub(super) fn is_of_all<S: Source>(source: &S, error: &Error) -> bool {
     source.is_closed() || S::is_locked(error) || error.is::<IncompleteLog>()
 }
 
-/// Names the columns of a table whose equal values may have different texts.
+/// Logs the columns of a table whose equal values may have different texts.
 pub(super) fn report_inexact(table: &Table) {
     if !table.inexact.is_empty() {
         eprintln!(
@@ -299,7 +299,7 @@ pub(super) fn report_inexact(table: &Table) {
     }
 }
 
-/// Says if the items of deleted rows stay in the filter.
+/// Logs a message if the items of deleted rows stay in the filter.
 pub(super) fn report_deletes(table: &Followed) {
     if !table.deletes {
         eprintln!(

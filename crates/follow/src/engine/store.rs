@@ -1,5 +1,5 @@
-//! The follower's writes to the Redis or Valkey server. Each is a transaction that only the follower with the current epoch can
-//! execute, so that one that was replaced and did not notice changes nothing.
+//! The follower's writes to the Redis or Valkey server. Each is a transaction that only the follower with the current epoch can execute,
+//! so that a follower that was replaced without noticing changes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::config::{Config, Keys, Table as TableConfig};
 use crate::server::{ConnectionLost, Options, Server, no_module};
 use crate::table::Table;
 
-/// How long a follower counts as alive after its last sign.
+/// How long a follower counts as alive after its last report.
 pub const ALIVE: Duration = Duration::from_secs(5);
 
-/// How long the server has to answer. After that, the connection counts as lost.
+/// The time limit for replies. After that, the connection counts as lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Another follower has begun an epoch.
+/// Another follower has begun a new epoch.
 #[derive(Debug)]
 pub struct Fenced;
 
@@ -31,7 +31,7 @@ impl std::fmt::Display for Fenced {
 
 impl std::error::Error for Fenced {}
 
-/// The server has refused some of the commands of a transaction, which does not undo the others. Or a filter that they change is missing.
+/// The server has refused some commands of a transaction, which does not undo the others, or a filter that they change is missing.
 #[derive(Debug)]
 pub struct Refused(pub String);
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A signal has ended the effects.
+/// A signal has ended the work.
 #[derive(Debug)]
 pub struct Stopped;
 
@@ -55,7 +55,7 @@ impl std::fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// The log lacks changes, and does not show that afterwards. The filters must be filled once it has all changes again.
+/// The log lacks changes, which cannot be seen in it afterwards. The filters must be filled once the log has all changes again.
 #[derive(Debug)]
 pub struct IncompleteLog(pub String);
 
@@ -67,15 +67,15 @@ impl std::fmt::Display for IncompleteLog {
 
 impl std::error::Error for IncompleteLog {}
 
-/// How long the server waits for its replicas or its disk until it replies. The follower gives signs of life in between.
+/// How long the server waits for its replicas or its disk before it replies. The follower reports that it is alive in between.
 const PATIENCE: &str = "500";
 
 /// The server.
 pub struct Store {
     server: Server,
-    /// The commands that wait until earlier writes of the connection are durable, each with the number that it must reply.
+    /// The commands that wait until earlier writes of the connection are durable, each with its expected reply.
     durable: Vec<(Cmd, u64)>,
-    /// The epoch's key that the connection watches, and its value at that time.
+    /// The watched key of the epoch, and its value when the watch began.
     watched: Option<(String, Option<u64>)>,
 }
 
@@ -115,8 +115,8 @@ impl Store {
         Ok(Self { server, durable, watched: None })
     }
 
-    /// Waits for half a second at most until all that was written to a filter's node is on the replicas and the disk that the
-    /// configuration demands. Returns whether it is.
+    /// Waits for at most half a second until all writes to a filter's node are on the replicas and the disk that the configuration
+    /// demands. Returns whether they are.
     pub fn is_durable(&mut self, keys: &Keys) -> Result<bool> {
         if self.durable.is_empty() {
             return Ok(true);
@@ -133,14 +133,15 @@ impl Store {
         Ok(true)
     }
 
-    /// Makes this follower the one that may write. Returns its epoch.
+    /// Makes this follower the only one that may write. Returns its epoch.
     pub fn begin_epoch(&mut self, keys: &Keys) -> Result<u64> {
         let epoch = new_epoch()?;
         self.server.ask(cmd("SET").arg(&keys.epoch).arg(epoch), &keys.epoch)?;
         Ok(epoch)
     }
 
-    /// Whether a filter can delete items. Its words do not tell: the server has a default for the hash, and may have loaded the filter.
+    /// Whether a filter can delete items. The configured options do not determine this: the server has a default for the hash, and the
+    /// filter may have been loaded.
     pub fn can_delete(&mut self, key: &str) -> Result<bool> {
         let mut stats = Pipeline::new();
         stats.cmd("BF.STATS").arg(key);
@@ -183,12 +184,12 @@ impl Store {
         self.transact(keys, epoch, &[position.store(keys)]).map(drop)
     }
 
-    /// Whether a follower is at effects.
+    /// Whether a follower is active.
     pub fn is_alive(&mut self, keys: &Keys) -> Result<bool> {
         Ok(self.server.ask(cmd("EXISTS").arg(&keys.alive), &keys.alive)? == Value::Int(1))
     }
 
-    /// Shows for some seconds that this follower is at effects.
+    /// Reports that this follower is active, for some seconds.
     pub fn show_liveness(&mut self, keys: &Keys, epoch: u64) -> Result<()> {
         let sign = cmd("SET").arg(&keys.alive).arg(epoch).arg("PX").arg(ALIVE.as_millis().to_string()).to_owned();
         self.transact(keys, epoch, &[sign]).map(drop)
@@ -204,7 +205,7 @@ impl Store {
         Ok(from_redis_value(self.server.ask(cmd("HLEN").arg(&keys.open), &keys.open)?)?)
     }
 
-    /// Returns how old the filter's knowledge is at most, or `None` without a heartbeat.
+    /// Returns the maximum age of the filter's state, or `None` without a heartbeat.
     pub fn age(&mut self, keys: &Keys, max_lag: Duration) -> Result<Option<Duration>> {
         let left: i64 = from_redis_value(self.server.ask(cmd("PTTL").arg(&keys.feed), &keys.feed)?)?;
         Ok(u64::try_from(left).ok().map(|left| max_lag.saturating_sub(Duration::from_millis(left))))
@@ -218,8 +219,8 @@ impl Store {
     }
 
     /// Executes commands atomically if this follower's epoch is still current. Returns their replies. Fails with [`Fenced`], with
-    /// [`Refused`], or with [`ConnectionLost`], after which the commands may have been executed. So no transaction stores that something is
-    /// done beside a command that the server may refuse.
+    /// [`Refused`], or with [`ConnectionLost`], after which the commands may have been executed. So a transaction that records progress
+    /// must not contain a command that the server may refuse.
     pub fn transact(&mut self, keys: &Keys, epoch: u64, commands: &[Cmd]) -> Result<Vec<Value>> {
         let mut watch = Pipeline::new();
         watch.cmd("WATCH").arg(&keys.epoch).cmd("GET").arg(&keys.epoch);
@@ -235,7 +236,7 @@ impl Store {
         for command in commands.iter().chain([&cmd("EXEC")]) {
             transaction.add_command(command.clone());
         }
-        // The next transaction then takes one round trip. In a cluster it might go to another node.
+        // The next transaction then takes one round trip. In a cluster, it might be for another node.
         let watches_again = !self.server.is_cluster();
         if watches_again {
             watch.cmd_iter().for_each(|command| _ = transaction.add_command(command.clone()));
@@ -258,15 +259,15 @@ impl Store {
             }
             Value::Nil => Err(Fenced.into()),
             other => {
-                // EXEC says only that a command was refused, and not why.
+                // EXEC reports only that a command was refused, and not why.
                 replies.iter().chain([&other]).try_for_each(ensure_no_error)?;
                 bail!("the server's reply to EXEC is {other:?}")
             }
         }
     }
 
-    /// Sends commands in one go, and to no other node if the slot has moved meanwhile: a key that was not copied yet would be
-    /// missing there. Returns their replies.
+    /// Sends commands together, and does not follow a redirection if the slot is moving: a key that was not copied yet would be missing
+    /// on the other node. Returns their replies.
     pub fn send(&mut self, commands: &Pipeline, key: &str) -> Result<Vec<Value>> {
         let replies = self.server.exchange_at(commands, key)?;
         replies.iter().filter(|reply| matches!(reply, Value::ServerError(_))).try_for_each(ensure_no_error)?;
@@ -297,8 +298,8 @@ impl Store {
     }
 }
 
-/// Returns a random epoch: a counter would repeat itself after a server has lost it. The followers of 0.2.0 increment it, so it is not near the
-/// largest integer.
+/// Returns a random epoch, because a counter would repeat itself after the server has lost it. Followers of version 0.2.0 increment it, so it
+/// is not near the largest integer.
 fn new_epoch() -> Result<u64> {
     Ok(getrandom::u64().map_err(|error| anyhow!("no random number: {error}"))? >> 2)
 }
@@ -315,13 +316,13 @@ pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
     command
 }
 
-/// Returns the commands that end the leases which were granted while the filter is missing: the creation of a filter ends them.
+/// Returns the commands that end the leases that were granted while the filter is missing, by creating a filter.
 pub fn end_leases_without_filter(keys: &Keys) -> [Cmd; 3] {
     let delete = cmd("DEL").arg(&keys.filter).to_owned();
     [delete.clone(), cmd("BF.RESERVE").arg(&keys.filter).arg("0.1").arg(1).to_owned(), delete]
 }
 
-/// Whether no reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.
+/// Whether the filter exists, according to the replies. If it is missing, BF.MCHANGED still deletes the cached values, and adds nothing.
 pub fn has_filter(replies: &[Value]) -> bool {
     let is_missing =
         |reply: &Value| matches!(reply, Value::Nil) || matches!(reply, Value::Array(all) if all.contains(&Value::Nil));
@@ -334,8 +335,8 @@ fn epoch_in(reply: Option<Value>) -> Result<Option<u64>> {
     Ok(from_redis_value(reply)?)
 }
 
-/// Errors of a server that may accept the same command later. EXECABORT follows the error of a queued command, and comes alone if the
-/// server itself could not execute the transaction.
+/// Errors of a server that may accept the same command later. EXECABORT follows the error of a queued command, and appears alone if the
+/// server could not execute the transaction.
 const TEMPORARY: [&str; 7] = ["LOADING", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "BUSY", "EXECABORT"];
 
 fn ensure_no_error(reply: &Value) -> Result<()> {

@@ -1,9 +1,10 @@
 //! Synchronous mode: a COMMIT waits until the follower has announced its transaction to readers.
 //!
-//! A group of transactions passes three stages, in the order of the log. *Announce*: one transaction of the server enters the cache keys
-//! in the journal, where readers wait for them, deletes the cached values, and adds the items; the next one stores the position. *Confirm*:
-//! PostgreSQL makes the group visible, and the COMMITs return. *Release*: once the group is visible, cached values are deleted again and
-//! the items of deleted rows leave the filter; then its cache keys leave the journal, unless a later group has entered them again.
+//! A group of transactions passes three stages, in the order of the log. *Announce*: one transaction of the server adds the cache keys to
+//! the journal, so that readers wait for them, deletes the cached values, and adds the items; the next transaction stores the position.
+//! *Confirm*: PostgreSQL makes the group visible, and the COMMITs return. *Release*: once the group is visible, cached values are deleted
+//! again and the items of deleted rows are removed from the filter; then its cache keys are removed from the journal, unless a later group
+//! has added them again.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,8 +28,8 @@ use crate::table::Table;
 const LAST_RELEASE: Duration = Duration::from_secs(10);
 
 impl<S: Source> Follower<S> {
-    /// Announces all transactions that have arrived, and confirms them. A position that a keepalive told is stored and confirmed as
-    /// well, because COMMITs of other tables wait for it.
+    /// Announces all transactions that have arrived, and confirms them. The position of a keepalive is also stored and confirmed, because
+    /// COMMITs of other tables wait for it.
     pub(super) fn announce(&mut self) -> Result<()> {
         let group: Vec<_> = std::iter::from_fn(|| self.arrived.pop()).collect();
         let last = group.last().map_or(self.source.confirmed(), |transaction| transaction.end);
@@ -45,7 +46,7 @@ impl<S: Source> Follower<S> {
         self.confirm(end)
     }
 
-    /// Takes a step, and again without the filter of a table if that is missing or refuses a change.
+    /// Performs a step, and repeats it without the filter of a table if the filter is missing or refuses a change.
     fn with_or_without_filter(&mut self, index: usize, step: impl Fn(&mut Self) -> Result<()>) -> Result<()> {
         let Err(error) = step(self) else { return Ok(()) };
         if !matches!(self.table(index)?.filter, FilterState::Complete | FilterState::DeleteTableFull) {
@@ -95,7 +96,7 @@ impl<S: Source> Follower<S> {
             }
         }
         commands.extend(filters.iter().flat_map(|filter| effects.changes(filter)));
-        // The journal holds every key while a large group is announced in parts.
+        // While a large group is announced in parts, the journal contains the entry for every key.
         if entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
             table.write_in_parts(&mut self.store, &commands)?;
         } else {
@@ -121,7 +122,7 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Releases the cache keys of one table that no transaction after `end` holds.
+    /// Releases the cache keys of one table that are not held by a transaction after `end`.
     fn release_from(&mut self, index: usize, end: Place) -> Result<()> {
         let table = self.tables.get_mut(index).context("a table")?;
         let due = table.journal.due(end);
@@ -137,18 +138,19 @@ impl<S: Source> Follower<S> {
         let deletes = chunked("BF.MDEL", &keys.filter, due.gone.iter());
         let mut write = |commands: &[Cmd]| match commands {
             [] => Ok(()),
-            // A filter that is missing denies nothing.
+            // A missing filter reports no row absent.
             commands => self.store.transact(keys, epoch, commands).map(drop),
         };
         write(&changes)?;
         if table.filter == FilterState::Complete
             && let Err(error) = write(&deletes)
         {
-            // The items stay, as false positives.
+            // The items stay in the filter as false positives.
             eprintln!("bloomgate: {}: filling {} again", error.downcast::<Refused>()?, keys.filter);
             table.filter = FilterState::DeleteTableFull;
         }
-        // The keys stay open until the server has refused no change: a follower that ends before does it all again.
+        // The keys stay in the journal until the server has accepted all changes, so that a follower that ends earlier leaves them to the
+        // next one, which repeats the release.
         write(&closing)?;
         table.journal.release(end);
         Ok(())
@@ -159,7 +161,7 @@ impl<S: Source> Follower<S> {
         self.release_while(end, |liveness| liveness.ensure_running().map(|()| true))
     }
 
-    /// Releases everything before the follower ends. Gives up after some seconds: another synchronous standby may be away.
+    /// Releases everything before the follower ends. Gives up after some seconds, because another synchronous standby may be down.
     pub(super) fn release_at_end(&mut self) -> Result<()> {
         let until = Instant::now() + LAST_RELEASE;
         self.release_while(self.source.confirmed(), |_| Ok(Instant::now() < until))?;
@@ -189,7 +191,7 @@ impl<S: Source> Follower<S> {
         Ok(())
     }
 
-    /// Deletes the cached values of a table whose server has lost data. Readers wait meanwhile.
+    /// Deletes the cached values of a table after the server has lost data. Readers wait meanwhile.
     pub(super) fn forget_values(&mut self, index: usize) -> Result<()> {
         let table = self.tables.get(index).context("a table")?;
         let (keys, epoch) = (&table.keys, table.epoch);
@@ -208,17 +210,17 @@ impl<S: Source> Follower<S> {
     }
 }
 
-// Fills a filter in synchronous mode while transactions commit. The announcements add their items to the filter under construction, so it has
-// every row: the older ones by COPY, which begins when all confirmed transactions are visible, and the later ones by their announcements.
+// Fills a filter in synchronous mode while transactions commit. The announcements also add their items to the filter under construction, so
+// it contains every row: older rows by COPY, which begins when all confirmed transactions are visible, and later rows by their announcements.
 
 impl<S: Source> Follower<S> {
-    /// Fills a filter that is missing, or replaces one that is worn, once all announced transactions are visible.
+    /// Fills a missing filter, or replaces a filter whose delete table is full, once all announced transactions are visible.
     pub(super) fn fill_due(&mut self) -> Result<()> {
         let find = |state| {
             let is_due = |table: &Followed| table.filter == state && !table.definition.is_empty();
             self.tables.iter().position(is_due)
         };
-        // Readers can do without a fresh filter, and not without any.
+        // Readers can continue without a new filter, but not without any filter.
         let full = || {
             find(FilterState::DeleteTableFull)
                 .filter(|_| self.refused.is_none_or(|at| at.elapsed() >= LIVENESS_INTERVAL))
@@ -250,7 +252,7 @@ impl<S: Source> Follower<S> {
         self.metrics.enter(State::Filling);
         match self.copy_rows(index, &table, during) {
             Ok(rows) if renews => {
-                // Answers of the old filter were right, and no cached value is older than an announcement.
+                // The old filter's answers were right, and cached values are not older than the announcements.
                 let rename = cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned();
                 self.store.transact(&table.keys, epoch, &[rename])?;
                 self.end_fill(index, rows, begin)
@@ -259,8 +261,8 @@ impl<S: Source> Follower<S> {
                 // The table may have been altered meanwhile.
                 let followed = self.tables.get_mut(index).context("a table")?;
                 let lsn = followed.position;
-                // RENAME ends the leases that were granted without this filter. What readers have filled in until now is deleted
-                // by a scan, and every cache key is in the journal meanwhile.
+                // RENAME ends the leases that were granted without this filter. Values that readers have cached until now are deleted by
+                // a scan, while the journal contains the entry for every cache key.
                 let every = Entry::without_items(lsn, 0);
                 let finish = [
                     cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
@@ -287,7 +289,8 @@ impl<S: Source> Follower<S> {
         self.note_fill(index, rows, begin)
     }
 
-    /// Copies the rows of a table, and announces what arrives meanwhile. The heartbeat continues if the old filter is complete.
+    /// Copies the rows of a table, and announces the transactions that arrive meanwhile. The heartbeat continues if the old filter is
+    /// complete.
     fn copy_rows(&mut self, index: usize, table: &Table, state: FilterState) -> Result<u64> {
         let go_on = |follower: &mut Self| {
             follower.receive_within(Duration::ZERO)?;

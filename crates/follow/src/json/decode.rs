@@ -1,11 +1,11 @@
-//! Decodes the JSON of Debezium, Canal and Maxwell: what happened to the followed tables, and when. An object of an unknown shape is an
-//! error that quotes it: skipping it could skip a row.
+//! Decodes the changes of followed tables in the JSON of Debezium, Canal and Maxwell. An object of an unknown shape is an error that
+//! quotes it, because skipping it could lose a change.
 //!
-//! Debezium's format is in its documentation under "Data change events" of each connector and "New Record State Extraction", Canal's is
-//! that of its `FlatMessage`, Maxwell's is in "Data format". The files in `fixtures` were recorded: Debezium 3.6.1, Canal 1.1.8 and Maxwell
-//! 1.44.1 read the log of one MySQL 9.7, were killed after they had written the delete of row 1, and started again at the place before it.
-//! Left out are all but one of Debezium's heartbeats, its snapshot of other tables, and the tables of Maxwell in Debezium's and Canal's
-//! output. Canal's `QUERY` is from MariaDB 10.11. `debezium-postgres.jsonl` is from PostgreSQL 15, at the end with REPLICA IDENTITY FULL.
+//! Debezium's format is documented under "Data change events" of each connector and "New Record State Extraction", Canal's by its
+//! `FlatMessage`, and Maxwell's under "Data format". The files in `fixtures` were recorded: Debezium 3.6.1, Canal 1.1.8 and Maxwell 1.44.1
+//! read the log of one MySQL 9.7, were killed after they had written the delete of row 1, and started again at the place before it. The
+//! files omit all but one of Debezium's heartbeats, its snapshot of other tables, and Maxwell's own tables in the output of Debezium and
+//! Canal. Canal's `QUERY` is from MariaDB 10.11. `debezium-postgres.jsonl` is from PostgreSQL 15, at the end with REPLICA IDENTITY FULL.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -25,30 +25,30 @@ pub struct Wanted {
 /// The contents of one object.
 #[derive(Debug, Default, PartialEq)]
 pub struct Event {
-    /// Indexes of followed tables, with what happened to them, in order.
+    /// The changes in order, each with the index of its table.
     pub changes: Vec<(usize, Happened)>,
-    /// A time of the database, in milliseconds since 1970. Whatever was committed before it comes earlier in the stream.
+    /// A time of the database, in milliseconds since 1970. Everything that was committed before it is earlier in the stream.
     pub time_ms: Option<u64>,
     /// The place in the database's log, as the tool reports it.
     pub place: String,
-    /// The same for all events of one transaction: its id if the tool reports it, otherwise its time.
+    /// Equal for all events of one transaction: its id if the tool reports it, otherwise its time.
     pub transaction: String,
 }
 
 /// The kind of change.
 #[derive(Debug, PartialEq)]
 pub enum Happened {
-    /// `old` is missing for an insert, and for an update that left the key as it was. `new` is missing for a delete.
+    /// `old` is missing for an insert, and for an update that did not change the key. `new` is missing for a delete.
     Row {
         old: Option<Vec<Field>>,
         new: Option<Vec<Field>>,
     },
     Truncated,
-    /// A statement after which rows may have other keys, or may have come without events.
+    /// A statement after which rows may have other keys, or may have been added without events.
     Altered(String),
 }
 
-/// Debezium's text for a large value that an update has left as it was.
+/// Debezium's text for a large value that an update did not change.
 const UNAVAILABLE: &str = "__debezium_unavailable_value";
 
 /// Decodes one object. `null` is a tombstone of Debezium; its Redis sink writes `default`.
@@ -60,7 +60,7 @@ pub fn decode(format: Format, text: &[u8], tables: &[Wanted]) -> Result<Event> {
     match (format, value) {
         (Format::Debezium, Value::Null) => Ok(Event::default()),
         (Format::Debezium, Value::Object(object)) => match (object.get("schema"), object.get("payload")) {
-            // A flattened row may have columns of these names, and others.
+            // A flattened row may have columns of these names among others.
             (Some(schema), Some(payload)) if object.len() == 2 => match payload {
                 Value::Null => Ok(Event::default()),
                 Value::Object(payload) => debezium(payload, Some(schema), tables),
@@ -86,14 +86,14 @@ pub fn table_name(text: &[u8]) -> Option<String> {
     Some(format!("{schema}.{}", text(&["table", "__table"])?))
 }
 
-// Debezium, with or without `schema` and `payload`, as it is or flattened by ExtractNewRecordState.
+// Debezium, with or without `schema` and `payload`, unchanged or flattened by ExtractNewRecordState.
 
 fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Result<Event> {
     if object.contains_key("__op") {
         return flattened(object, schema, tables);
     }
     let Some(source) = object.get("source").and_then(Value::as_object) else {
-        // A heartbeat has the time at which it was sent, not the time of the log. BEGIN and END of a transaction have no rows.
+        // A heartbeat contains the time at which it was sent, not the time of the log. BEGIN and END of a transaction have no rows.
         let is_heartbeat = object.contains_key("ts_ms") && object.keys().all(|name| name.starts_with("ts_"));
         let is_boundary = matches!(string(object, "status"), Ok("BEGIN" | "END")) && object.contains_key("id");
         ensure!(
@@ -152,7 +152,7 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
 const PLACES: [&str; 9] =
     ["file", "pos", "row", "lsn", "txId", "commit_lsn", "change_lsn", "event_serial_no", "commit_scn"];
 
-/// The fields that distinguish transactions, the best first.
+/// The fields that distinguish transactions, in order of preference.
 const TRANSACTIONS: [&str; 5] = ["gtid", "txId", "commit_lsn", "commit_scn", "ts_ms"];
 
 /// The new row, or the deleted one, with metadata beside its columns.
@@ -185,7 +185,7 @@ fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resu
     Ok(event)
 }
 
-/// Returns the followed tables that an event is about. A stream of SQL Server may have tables of the same schema and name in several databases.
+/// Returns the followed tables that an event concerns. A stream of SQL Server may have tables of the same schema and name in several databases.
 fn debezium_tables<'t>(object: &Object, prefix: &str, tables: &'t [Wanted]) -> Result<Vec<(usize, &'t Wanted)>> {
     let get = |name: &str| object.get(&format!("{prefix}{name}")).and_then(Value::as_str);
     let table = get("table").with_context(|| format!("it has no `{prefix}table`"))?;
@@ -199,7 +199,7 @@ fn debezium_tables<'t>(object: &Object, prefix: &str, tables: &'t [Wanted]) -> R
     Ok(named(tables, &short).chain(named(tables, &full)).collect())
 }
 
-/// Checks that the templates have no column besides the key. The event does not tell the old value of another one.
+/// Checks that the templates contain only columns of the key, because the event does not contain the old values of other columns.
 fn check_keys(table: &Wanted) -> Result<()> {
     let Some(other) = table.columns.iter().find(|column| !column.is_identity) else { return Ok(()) };
     bail!(
@@ -210,7 +210,7 @@ fn check_keys(table: &Wanted) -> Result<()> {
     )
 }
 
-/// Returns why a column's values differ from the texts that SQL shows, by the event's schema.
+/// Returns why a column's values differ from SQL's texts, according to the event's schema.
 fn by_schema(schema: Option<&Value>, column: &str) -> Option<String> {
     let named = |fields: &Value, name: &str| {
         fields.as_array()?.iter().find(|field| field.get("field").and_then(Value::as_str) == Some(name)).cloned()
@@ -238,7 +238,7 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
             event.changes = altered(string(object, "sql")?, object.get("database").and_then(Value::as_str), tables);
             return Ok(event);
         }
-        // The rows of an XA transaction came when it was prepared, and may be undone now.
+        // The rows of an XA transaction arrived when it was prepared, and may be rolled back now.
         "XACOMMIT" | "XAROLLBACK" => {
             let altered = |index| (index, Happened::Altered(format!("the end of an XA transaction ({kind})")));
             event.changes = (0..tables.len()).map(altered).collect();
@@ -254,7 +254,7 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
     };
     let by_type = |column: &str| {
         let text = object.get("mysqlType")?.get(column)?.as_str()?.to_ascii_lowercase();
-        // An ENUM or SET is its number.
+        // An ENUM or SET appears as its number.
         let others = ["float", "double", "real", "bit", "enum", "set"];
         let is_other = others.iter().any(|name| text.starts_with(name)) || text.contains("blob");
         (is_other || text.contains("binary")).then_some(text)
@@ -286,7 +286,7 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
     Ok(event)
 }
 
-// Maxwell. `old` has the columns that an update has changed.
+// Maxwell. `old` contains the columns that an update has changed.
 
 fn maxwell(object: &Object, tables: &[Wanted]) -> Result<Event> {
     let kind = string(object, "type")?;
@@ -322,9 +322,9 @@ fn maxwell(object: &Object, tables: &[Wanted]) -> Result<Event> {
     Ok(event)
 }
 
-// Values of columns, as the texts that SQL shows.
+// Values of columns in the form of SQL's texts.
 
-/// Returns the values of a table's columns. `refusal` says why a column's values differ from the texts that SQL shows.
+/// Returns the values of a table's columns. `refusal` returns why a column's values differ from SQL's texts.
 fn fields<'v>(
     table: &Wanted,
     value: impl Fn(&str) -> Option<&'v Value>,
@@ -367,7 +367,7 @@ fn field(value: &Value, texts: Texts) -> Result<Field> {
     Ok(Field::Text(Bytes::from(text)))
 }
 
-/// Whether it is an integer as SQL writes it, without leading zeros.
+/// Whether it is an integer in SQL's form, without leading zeros.
 fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) && (!digits.starts_with('0') || text == "0")
@@ -382,13 +382,13 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-// DDL. All three tools pass the statement on.
+// DDL. All three tools forward the statement.
 
-/// The first words of statements that leave the rows of a table as they are.
+/// The first words of statements that do not change the rows of a table.
 const HARMLESS: [&str; 6] = ["ANALYZE", "OPTIMIZE", "CHECK", "GRANT", "REVOKE", "LOCK"];
-/// Words of ALTER TABLE that may bring or remove rows, also of another table in the statement.
+/// Words of ALTER TABLE that may add or remove rows, even of another table in the statement.
 const SWAPS: [&str; 2] = ["RENAME", "EXCHANGE"];
-/// Words of ALTER TABLE that may bring or remove rows, or change the key.
+/// Words of ALTER TABLE that may add or remove rows, or change the key.
 const REWRITES: [&str; 4] = ["PARTITION", "TABLESPACE", "PRIMARY", "CONVERT"];
 /// Words of ALTER TABLE that change a column.
 const CHANGES: [&str; 3] = ["MODIFY", "CHANGE", "DROP"];
@@ -419,7 +419,7 @@ fn altered(sql: &str, database: Option<&str>, tables: &[Wanted]) -> Vec<(usize, 
         } else if is_verb("ALTER") {
             let has_column =
                 || tokens.iter().any(|token| table.columns.iter().any(|column| token.is_name(&column.name)));
-            // It may name other tables, as in REFERENCES.
+            // The statement may name other tables, as in REFERENCES.
             let subject = match object.get(1..).unwrap_or_default() {
                 [first, second, rest @ ..] if first.is("IF") && second.is("EXISTS") => rest,
                 rest => rest,
@@ -436,7 +436,7 @@ fn altered(sql: &str, database: Option<&str>, tables: &[Wanted]) -> Vec<(usize, 
 
 // Parts of objects.
 
-/// Returns the followed tables of a name: one for each of its filters.
+/// Returns the followed tables with a name: one for each of its filters.
 fn named<'t>(tables: &'t [Wanted], name: &str) -> impl Iterator<Item = (usize, &'t Wanted)> {
     tables.iter().enumerate().filter(move |(_, table)| table.name == name)
 }
@@ -456,14 +456,14 @@ fn names(object: &Object) -> String {
     format!("it has {}", names.join(", "))
 }
 
-/// Returns the value of the first of the names that has one.
+/// Returns the value of the first name that has one.
 fn first(object: &Object, names: &[impl AsRef<str>]) -> String {
     let mut values = names.iter().filter_map(|name| object.get(name.as_ref()));
     let value = values.find(|value| !value.is_null() && value.as_str() != Some(""));
     value.map(Value::to_string).unwrap_or_default()
 }
 
-/// Returns the values of the names that the object has.
+/// Returns the values of those names that are in the object.
 fn place(object: &Object, names: &[impl AsRef<str>]) -> String {
     let values = names.iter().filter_map(|name| object.get(name.as_ref())).filter(|value| !value.is_null());
     values.map(Value::to_string).collect::<Vec<_>>().join(" ")
@@ -482,12 +482,12 @@ mod tests {
         vec![Wanted { name: "shop.users".to_owned(), columns }]
     }
 
-    /// As `users`, with templates over the key only.
+    /// Like `users`, with templates that contain only the key.
     fn ids(texts: Texts) -> Vec<Wanted> {
         vec![Wanted { name: "shop.users".to_owned(), columns: vec![column("id", texts, true)] }]
     }
 
-    /// Returns what an event says, in few words.
+    /// Returns a short form of an event.
     fn told(event: &Event) -> String {
         let field = |field: &Field| match field {
             Field::Text(text) => String::from_utf8_lossy(text).into_owned(),

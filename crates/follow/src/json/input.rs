@@ -1,4 +1,4 @@
-//! Where the JSON objects come from: the lines of standard input, or the entries of a Redis stream.
+//! The input of JSON objects: the lines of standard input, or the entries of a Redis stream.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -27,7 +27,7 @@ pub struct Entry {
 /// The entries that have been read.
 pub struct Batch {
     pub entries: Vec<Entry>,
-    /// Whether nothing else will come.
+    /// Whether this is the end of the input.
     pub is_end: bool,
     /// The end of the stream, if entries were removed before they were read.
     pub gap: Option<StreamPlace>,
@@ -54,14 +54,14 @@ impl Input {
     }
 }
 
-/// Standard input. A thread reads it, so that the follower can do something else meanwhile.
+/// Standard input. A separate thread reads it, so that the follower can do other work meanwhile.
 #[derive(Default)]
 pub struct Lines {
-    /// None until the first look: nothing may be read before a position is stored.
+    /// `None` until the first call of `receive`, because nothing may be read before a position is stored.
     input: Option<Receiver<io::Result<Vec<u8>>>>,
-    /// The lines that are not confirmed. A follower that connects to its server again begins with them.
+    /// The lines that are not confirmed. A follower that reconnects to its server begins with them.
     kept: VecDeque<Vec<u8>>,
-    /// The number of the last line that is confirmed.
+    /// The number of the last confirmed line.
     pub confirmed: Place,
     /// The last change that this process has applied.
     pub applied: Option<String>,
@@ -74,7 +74,7 @@ impl Lines {
         input
     }
 
-    /// Forgets the lines up to a number. `applied`: the last change among them, if no change may be missing before it.
+    /// Removes the lines up to a number. `applied`: the last change among them, if no change can be missing before it.
     pub fn confirm(&mut self, last: Place, applied: Option<String>) {
         let count = usize::try_from(last.0 - self.confirmed.0).unwrap_or(usize::MAX).min(self.kept.len());
         self.kept.drain(..count);
@@ -86,7 +86,8 @@ impl Lines {
         let entry = |json: &Vec<u8>| Entry { json: json.clone(), place: None };
         let known = usize::try_from(last.0 - self.confirmed.0)?;
         let mut entries: Vec<_> = self.kept.iter().skip(known).map(entry).collect();
-        // The first change is applied alone: a follower that is killed before its position is stored cannot tell what it has applied.
+        // The first change is applied alone, because a follower that is killed before its position is stored cannot determine what it has
+        // applied.
         let most = if last == Place(0) { 1 } else { MOST };
         let mut is_end = false;
         while entries.len() < most {
@@ -111,13 +112,13 @@ impl Lines {
 }
 
 /// A Redis stream. It is read with XREAD from a place that the follower stores after the changes, and not with a consumer group:
-/// two followers of a group take entries from each other, and what one of them has not acknowledged comes again after later entries.
+/// followers of a group would split the entries among themselves, and unacknowledged entries would be redelivered after later ones.
 pub struct Stream {
     server: Server,
     key: String,
-    /// The replication id of the server. Another one after a failover, or if the server was restarted without its data.
+    /// The replication id of the server. It changes after a failover, or if the server is restarted without its data.
     replid: String,
-    /// The id of the entry read last; at first the beginning of the stream.
+    /// The last entry that was read; initially the beginning of the stream.
     after: Option<StreamPlace>,
 }
 
@@ -163,7 +164,7 @@ impl Stream {
             entries.push(Entry { json, place: Some(last.clone()) });
         }
         let is_last = entries.len() < MOST;
-        // If an entry was trimmed before it was read, fewer have come than were added. Or it is another stream.
+        // If an entry was trimmed before it was read, fewer entries were read than added. Or it is another stream.
         let has_gap = self.has_lost() || end.added < begin.added || (is_last && last.added < end.added);
         if has_gap {
             (entries, last) = (Vec::new(), end);
@@ -194,7 +195,7 @@ impl Stream {
 /// XREAD's reply: streams, with the ids and the fields of their entries.
 type Streams = Vec<(String, Vec<(String, Vec<Vec<u8>>)>)>;
 
-/// Returns the JSON of an entry: the value of its only field, or of its field `value`, as Debezium's extended format has it.
+/// Returns the JSON of an entry: the value of its only field, or of its field `value` in Debezium's extended format.
 fn json_of(fields: Vec<Vec<u8>>) -> Result<Vec<u8>> {
     let (names, values): (Vec<_>, Vec<_>) =
         fields.chunks(2).filter_map(|pair| Some((pair.first()?, pair.get(1)?))).unzip();

@@ -1,10 +1,10 @@
 //! The JSON changes that Debezium, Canal or Maxwell write, as a source.
 //!
-//! Such a stream has neither the rows of a table nor the end of the database's log. `bloomgate load` fills the filter, from rows that are
-//! newer than the beginning of the stream. Applying a change twice is harmless, because the stream has the order of the log. A time of the
-//! database in an event tells how far the stream is: whatever was committed before it has been applied. The heartbeat lives until `max-lag`
-//! after the newest time, and ends as soon as a tool repeats itself: a repeated delete may remove the item of a row that was inserted again
-//! since.
+//! Such a stream contains neither the rows of a table nor the end of the database's log. `bloomgate load` fills the filter, from rows that
+//! are newer than the beginning of the stream. Applying a change twice is harmless, because the stream has the order of the log. A time of
+//! the database in an event determines the progress of the stream: everything that was committed before it has been applied. The heartbeat
+//! lives until `max-lag` after the newest time, and ends as soon as a tool repeats itself, because a repeated delete may remove the item of
+//! a row that was inserted again since.
 
 mod decode;
 mod input;
@@ -29,32 +29,32 @@ use crate::template::{Column, Texts};
 
 /// The text of the place before the first entry.
 const NOWHERE: &str = "-";
-/// How long no entry has come after the last one of a transaction. The log has its entries without a pause.
+/// The pause in the stream after which a transaction counts as ended. Its entries follow each other in the log without a pause.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The most names of tables that are reported as not followed.
+/// The most tables that are reported as not followed.
 const OTHERS: usize = 20;
 
-/// The changes that a tool writes.
+/// The source of a tool's changes.
 pub struct Json {
     format: Format,
     wanted: Vec<Wanted>,
     input: Input,
-    /// The last entry that has arrived. Entries are numbered as their stream does.
+    /// The last entry that has arrived. Entries have the numbers of their stream.
     last: Place,
     confirmed: Place,
-    /// The texts of places, from the last one on that is confirmed, and that of the last entry.
+    /// The texts of places from the last confirmed one on, and the text of the last entry.
     texts: VecDeque<(Place, String)>,
     text: Option<String>,
     /// The changes that standard input must repeat before there is a heartbeat. Until then, changes may be missing.
     awaited: BTreeSet<String>,
     /// The newest time of the database.
     newest_ms: u64,
-    /// Whether the last time was older.
+    /// Whether the last time was older than the newest.
     is_behind: bool,
-    /// The newest time, until the heartbeat has it.
+    /// The newest time, until the heartbeat includes it.
     reached_ms: Option<u64>,
-    /// The transaction of the last entry, when that came, and the items that the transaction has deleted so far, by their tables. They leave
-    /// the filter after its last entry: until then, it may insert them again.
+    /// The transaction of the last entry, the time of that entry, and the items that the transaction has deleted so far, by their tables.
+    /// They are removed from the filter after its last entry, because until then it may insert them again.
     transaction: String,
     arrived_at: Instant,
     held: BTreeSet<(usize, Vec<u8>)>,
@@ -112,7 +112,7 @@ impl Source for Json {
     }
 
     fn print_status(_: &Config) -> Result<bool> {
-        // Nothing shows a follower of JSON changes but its heartbeat.
+        // A follower of JSON changes is visible only by its heartbeat.
         Ok(true)
     }
 
@@ -177,7 +177,7 @@ impl Source for Json {
                 places.sort();
                 places.dedup();
                 self.texts = places.iter().flatten().map(|place| (Place(place.added), place.to_string())).collect();
-                // None is before all others.
+                // `None` sorts before all others.
                 let first = places.into_iter().next().flatten();
                 self.last = Place(first.as_ref().map_or(0, |place| place.added));
                 self.confirmed = self.last;
@@ -257,7 +257,7 @@ impl Source for Json {
 const UNKNOWN: &str = "it is unknown which changes it has";
 
 impl Json {
-    /// Takes an entry. Its changes are a transaction of their own.
+    /// Processes an entry. Its changes are a separate transaction.
     fn take(&mut self, entry: &Entry, sink: &mut Sink) -> Result<()> {
         let event = decode(self.format, &entry.json, &self.wanted)?;
         let is_next = event.transaction != self.transaction;
@@ -296,14 +296,14 @@ impl Json {
             self.awaited.remove(&text);
             self.text = Some(text);
         }
-        // A follower that resumed in the middle of a transaction would not know the items that were kept back.
+        // A follower that resumed in the middle of a transaction would not know the held-back items.
         let text = if self.held.is_empty() { self.text.clone() } else { before.filter(|_| is_next) };
         self.texts.extend(text.filter(|_| self.awaited.is_empty()).map(|text| (self.last, text)));
         sink.arrived.add(Transaction { id: 0, time: self.newest_ms, end: self.last, steps });
         Ok(())
     }
 
-    /// Keeps back the item that a step deletes.
+    /// Holds back the item that a step deletes.
     fn hold(&mut self, table: usize, step: Step) -> Step {
         match step {
             Step::Change(mut change) => {
@@ -320,13 +320,13 @@ impl Json {
         }
     }
 
-    /// Returns steps that delete the changes kept back.
+    /// Returns steps that delete the held-back items.
     fn release(&mut self) -> Vec<(usize, Step)> {
         let held = std::mem::take(&mut self.held).into_iter();
         held.map(|(table, item)| (table, Step::Change(Change { gone: Some(item), ..Change::default() }))).collect()
     }
 
-    /// Reports a table that is not followed while another one has no change: its name may be misspelt.
+    /// Reports a table that is not followed while a followed one has no change, because its name may be misspelt.
     fn note_other(&mut self, json: &[u8]) {
         if self.unseen.is_empty() || self.others.len() >= OTHERS {
             return;
@@ -340,7 +340,7 @@ impl Json {
     }
 }
 
-/// Describes a table by its configuration. The stream has no description.
+/// Describes a table by its configuration, because the stream has no description.
 fn describe(config: &TableConfig) -> Result<Table> {
     let name = config.name.split_once('.').with_context(|| format!("`{}` is not DATABASE.TABLE", config.name))?;
     let mut kinds: BTreeMap<&str, Texts> = BTreeMap::new();
@@ -377,12 +377,12 @@ fn wanted(table: &Table) -> Wanted {
     Wanted { name: table.config.name.clone(), columns: table.columns.iter().map(column).collect() }
 }
 
-/// Whether [`digest`] tells an event from most others.
+/// Whether [`digest`] distinguishes an event from most others.
 const fn has_digest(event: &Event) -> bool {
     event.time_ms.is_some() || !event.changes.is_empty()
 }
 
-/// Returns what tells an event from others, whenever the tool writes it.
+/// Returns a text that identifies an event, and is equal whenever the tool writes the event again.
 fn digest(event: &Event) -> String {
     let Event { changes, time_ms, place, .. } = event;
     let text = format!("Event {{ changes: {changes:?}, time_ms: {time_ms:?}, place: {place:?} }}");

@@ -1,6 +1,6 @@
-//! The binary log of MariaDB and MySQL: which events there are, and the transactions that they make: MariaDB's documentation, "Replication
-//! protocol", and MySQL's source documentation, "Replication Protocol". A kind of event that is not known to be harmless is an error: it might
-//! be a change that would be lost.
+//! The binary log of MariaDB and MySQL: its events, and the transactions that they form (MariaDB's documentation, "Replication protocol", and
+//! MySQL's source documentation, "Replication Protocol"). An event of an unknown kind is an error, because it might be a change that would be
+//! lost.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -18,7 +18,7 @@ use crate::engine::store::IncompleteLog;
 use crate::sql;
 use crate::template::Field;
 
-/// The bits of an [`Place`] below the number of the file. A file is as large as its last transaction makes it.
+/// The bits of a [`Place`] below the number of the file. The last transaction of a file can make it arbitrarily large.
 const OFFSET_BITS: u32 = 34;
 
 /// Returns the place of an offset in a file of the log, whose name ends in its number.
@@ -29,13 +29,14 @@ pub fn place(file: &str, offset: u64) -> Result<Place> {
     Ok(Place(number << OFFSET_BITS | offset))
 }
 
-/// Returns the bytes between two places of the log, at least: of another file, only the end's is counted.
+/// Returns a lower bound of the bytes between two places of the log: if they are in different files, only the bytes in the end's file are
+/// counted.
 pub fn bytes_between(begin: Place, end: Place) -> u64 {
     let [first, last] = [begin, end].map(|place| place.0 >> OFFSET_BITS);
     if first == last { end.0.saturating_sub(begin.0) } else { end.0 & ((1 << OFFSET_BITS) - 1) }
 }
 
-/// The parts of a followed table that reading the log needs.
+/// The parts of a followed table that are needed to read the log.
 pub struct Columns {
     pub schema: String,
     pub name: String,
@@ -56,7 +57,7 @@ pub struct Transaction {
     pub checksum: u32,
     /// The place after its last event.
     pub end: Place,
-    /// Tables by their indexes, with what happened to them, in order.
+    /// The steps in order, each with the index of its table.
     pub steps: Vec<(usize, Step)>,
 }
 
@@ -64,7 +65,7 @@ pub struct Transaction {
 #[derive(Debug)]
 pub enum Arrival {
     Transaction(Transaction),
-    /// Everything up to a place has arrived. Inside a transaction this is not told.
+    /// Everything up to a place has arrived. Not reported inside a transaction.
     Place(Place),
     Nothing,
 }
@@ -75,7 +76,7 @@ pub struct Reader {
     pub tables: Vec<Columns>,
     /// The place after the last event, and the file's number.
     last: Place,
-    /// The tables in the rows' events, by their numbers: one that is followed, with its index, or several if it has several filters.
+    /// The tables in row events, by their numbers. A followed table has its index, or several if it has several filters.
     maps: HashMap<u64, Option<(Vec<usize>, Map)>>,
     current: Option<Current>,
     /// Prepared XA transactions by name, with their changes.
@@ -85,7 +86,7 @@ pub struct Reader {
 #[derive(Default)]
 struct Current {
     transaction: Transaction,
-    /// Whether one statement is all of it. MySQL's first statement tells.
+    /// Whether the transaction is a single statement. For MySQL, its first statement determines this.
     is_alone: Option<bool>,
     hash: crc32fast::Hasher,
 }
@@ -106,35 +107,35 @@ const MYSQL_TAGGED_GTID: u8 = 42;
 const GTID: u8 = 162;
 const QUERY_COMPRESSED: u8 = 165;
 
-/// The flag of a GTID of MariaDB: its transaction is one statement.
+/// The flag of a MariaDB GTID whose transaction is one statement.
 const STANDALONE: u8 = 1;
-/// The number of no table, in an event that only ends a statement.
+/// The table number in an event that only ends a statement.
 const NO_TABLE: u64 = 0xff_ffff;
 
 impl Reader {
-    /// Forgets what another stream has told.
+    /// Discards the state of an earlier stream.
     pub fn restart(&mut self) {
         let tables = std::mem::take(&mut self.tables);
         *self = Self { tables, ..Self::default() };
     }
 
-    /// Takes an event.
+    /// Processes an event.
     pub fn take(&mut self, event: &Event, render: Render) -> Result<Arrival> {
         let (header, input) = (event.header(), &mut Input(event.data()));
         let kind = header.event_type_raw();
         if kind == ROTATE {
             return self.rotate(input);
         }
-        // Until the next file is there, the server tells its place in the one that a ROTATE has ended.
+        // Until the next file exists, the server reports its place in the file that a ROTATE has ended.
         let file_of = |place: Place| place.0 >> OFFSET_BITS;
         if kind == HEARTBEAT && file_of(place(&String::from_utf8_lossy(event.data()), 0)?) != file_of(self.last) {
             return Ok(Arrival::Nothing);
         }
-        // Events that the server makes up for its replicas have no place.
+        // Artificial events, which the server generates for its replicas, have no place.
         if kind != FORMAT_DESCRIPTION && header.log_pos() > 0 {
             let (file, last) = (file_of(self.last), self.last.0 & ((1 << OFFSET_BITS) - 1));
             let offset = last & !0xffff_ffff | u64::from(header.log_pos());
-            // The event has only the low 32 bits.
+            // The event contains only the low 32 bits.
             let offset = if offset + (1 << 31) < last { offset + (1 << 32) } else { offset };
             self.last = self.last.max(Place(file << OFFSET_BITS | offset));
         }
@@ -143,7 +144,7 @@ impl Reader {
             // STOP, INTVAR, RAND, USER_VAR, HEARTBEAT, IGNORABLE, ROWS_QUERY, ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST,
             // START_ENCRYPTION. MySQL's: PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, TRANSACTION_PAYLOAD, whose events follow.
             HEARTBEAT | 3 | 5 | 13 | 14 | 28 | 29 | 160 | 161 | 163 | 164 | 35 | 36 | 37 | 40 => {}
-            // After a crash, the last transaction of the file before may have no end.
+            // After a crash, the last transaction of the previous file may have no end.
             FORMAT_DESCRIPTION => self.current = None,
             GTID => {
                 let (sequence, domain) = (input.number(8)?, u32::try_from(input.number(4)?)?);
@@ -167,14 +168,14 @@ impl Reader {
             XA_PREPARE => return self.prepare(input),
             TABLE_MAP => self.map(input)?,
             PARTIAL_UPDATE => self.partial_rows(input, time)?,
-            // Each in two versions, and compressed.
+            // Each exists in two versions, and compressed.
             23..=25 | 166..=168 | 30..=32 | 169..=171 => self.rows(kind, input, time, render)?,
             INCIDENT => {
                 return Err(
                     IncompleteLog("the log has a gap: the database could not write changes to it".to_owned()).into()
                 );
             }
-            // The loads of files in the format STATEMENT.
+            // Loads of files in the format STATEMENT.
             6..=12 | 17 | 18 => {
                 self.lose("a file that was loaded");
                 if kind == EXECUTE_LOAD_QUERY
@@ -192,7 +193,7 @@ impl Reader {
     fn rotate(&mut self, input: &mut Input) -> Result<Arrival> {
         let offset = input.number(8)?;
         let digits = |name: &[u8]| name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        // A number has six digits or more, and not ten.
+        // The number in a file's name has at least six digits, but not ten.
         let without = input.0.get(..input.0.len().saturating_sub(4)).unwrap_or_default();
         let name = if digits(without) >= 6 { without } else { input.0 };
         self.last = place(&String::from_utf8_lossy(name), offset)?;
@@ -226,9 +227,9 @@ impl Reader {
         match statement {
             Statement::Nothing | Statement::Begin => {}
             Statement::Commit => return Ok(self.commit()),
-            // Whatever happened to a table may be undone.
+            // Every earlier change of a table may be rolled back.
             Statement::Rollback => transaction.steps.iter_mut().for_each(|(_, step)| *step = Step::Altered),
-            // One that was prepared before this follower has begun is unknown.
+            // An XA transaction that was prepared before this follower began is unknown.
             Statement::XaCommit(name) => transaction.steps.extend(match self.prepared.remove(&name.to_lowercase()) {
                 Some(steps) => steps,
                 None => (0..self.tables.len()).map(|index| (index, Step::Altered)).collect(),
@@ -314,7 +315,7 @@ impl Reader {
         for index in indexes {
             let columns = self.tables.get(*index).context("a table")?;
             if !map.suits(&columns.kinds) {
-                // It was altered.
+                // The table was altered.
                 steps.push((*index, Step::Altered));
                 continue;
             }
@@ -334,7 +335,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Changes of parts of JSON values, which a session has asked for. They are not decoded.
+    /// Changes of parts of JSON values, which a session has enabled. They are not decoded.
     fn partial_rows(&mut self, input: &mut Input, time: u32) -> Result<()> {
         let id = input.number(6)?;
         let current = self.current.as_mut().context("the log contains rows outside of a transaction")?;
@@ -353,7 +354,7 @@ impl Reader {
         Arrival::Transaction(transaction)
     }
 
-    /// The changes of an XA transaction have no effect until it is committed, under the name that is written here as XA COMMIT writes it.
+    /// The changes of an XA transaction have no effect until it is committed. Its name is converted here to the form in XA COMMIT.
     fn prepare(&mut self, input: &mut Input) -> Result<Arrival> {
         let is_committed = input.byte()? != 0;
         let (format, lengths) = (input.number(4)?, [input.length(4)?, input.length(4)?]);
@@ -373,7 +374,7 @@ fn note_time(current: &mut Current, time: u32) {
     }
 }
 
-/// Decompresses what `log_bin_compress` has compressed: the length in up to four bytes, big-endian, and then zlib.
+/// Decompresses an event that `log_bin_compress` has compressed: the length in up to four bytes, big-endian, followed by zlib data.
 fn decompress(bytes: &[u8]) -> Result<Vec<u8>> {
     let (head, rest) = bytes.split_first().context("an empty compressed event")?;
     ensure!(head & 0x70 == 0, "the log is compressed by an unknown algorithm");

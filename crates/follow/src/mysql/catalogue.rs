@@ -1,4 +1,4 @@
-//! The definition of a table in MariaDB's catalogue, and the conditions under which the log has all changes of its rows.
+//! The definition of a table in MariaDB's catalogue, and the conditions under which the log contains all changes of its rows.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -10,11 +10,11 @@ use crate::sql;
 use crate::table::{Facts, Table, templates};
 use crate::template::{Column, Texts};
 
-/// The schema and the name of a table of the configuration.
+/// Returns the schema and the name of a table in the configuration.
 fn parse_name(name: &str, default: &str) -> Result<(String, String)> {
     let (schema, table) = name.split_once('.').unwrap_or((default, name));
     let [schema, table] = [schema, table].map(|part| part.trim_matches('`').to_owned());
-    // DDL is found by these names in the statement's text, whose character set is the client's.
+    // DDL is recognised by these names in the statement's text, which is in the client's character set.
     let is_plain = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '-'))
     };
@@ -26,7 +26,7 @@ fn parse_name(name: &str, default: &str) -> Result<(String, String)> {
 struct Described {
     name: String,
     data_type: String,
-    /// With its length and attributes.
+    /// The type with its length and attributes.
     column_type: String,
     charset: String,
     collation: String,
@@ -41,13 +41,13 @@ struct Entry {
     kind: String,
     engine: String,
     columns: Vec<Described>,
-    /// The foreign keys, as SHOW CREATE TABLE has them.
+    /// The foreign keys in the form of SHOW CREATE TABLE.
     references: Vec<String>,
-    /// The number of columns behind the others that the log has and the catalogue does not show.
+    /// The number of additional columns at the end of the rows in the log, which the catalogue does not show.
     hidden: usize,
 }
 
-/// Returns what decides which items the rows have; `None` if no table has the name.
+/// Returns a text that determines the items of the rows; `None` if no table has this name.
 pub fn definition(session: &mut Session, config: &config::Table, default: &str) -> Result<Option<String>> {
     Ok(entry(session, config, default)?.map(|entry| entry.definition(config)))
 }
@@ -97,7 +97,7 @@ fn entry(session: &mut Session, config: &config::Table, default: &str) -> Result
     let text = created.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten()).unwrap_or_default();
     let is_reference = |line: &&str| line.trim_start().starts_with("CONSTRAINT") && line.contains(" FOREIGN KEY ");
     let references = text.lines().filter(is_reference).map(|line| line.trim().to_owned()).collect();
-    // MariaDB keeps the hash of such a key in a column of its own.
+    // MariaDB stores the hash of such a key in a separate column.
     let has_hash = |line: &&str| {
         let tokens = sql::tokens(line);
         tokens.first().is_some_and(|first| first.is("UNIQUE"))
@@ -135,7 +135,7 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
     let mut kinds: Vec<_> = entry.columns.iter().map(kind_of).collect();
     let columns: Vec<_> = entry.columns.iter().zip(&kinds).map(|(column, kind)| column.of_kind(kind)).collect();
     let facts: Vec<_> = entry.columns.iter().map(facts).collect();
-    // The log does not tell how long its values are.
+    // The log does not contain the lengths of its values.
     if let Some(column) = entry.columns.iter().find(|column| column.column_type.contains("mariadb-5.3")) {
         bail!(
             "the column {} of {name} has a temporal type in the format of MySQL 5.5 and MariaDB 5.3: convert it with ALTER TABLE {name} FORCE",
@@ -156,7 +156,7 @@ pub fn describe(session: &mut Session, config: &config::Table, default: &str) ->
     }
     kinds.resize(kinds.len() + entry.hidden, Kind::Other);
     needed.resize(kinds.len(), false);
-    // Without the permission to read all columns, the catalogue does not show them.
+    // Without permission to read all columns, the catalogue does not show them.
     let from = format!("`{schema}`.`{table_name}`");
     let read = session.query(&format!("SELECT * FROM {from} LIMIT 0"));
     let read = read.map_err(|error| naming_privilege(error, &format!("SELECT ON {schema}.{table_name}")));

@@ -1,5 +1,5 @@
 //! GTIDs, the numbers of transactions: in MariaDB a domain, a server and a sequence; in MySQL the UUID of a server, which may have a tag, and a
-//! sequence. Of MariaDB's it is enough to know the last one in each domain, MySQL's are sets with gaps.
+//! sequence. For MariaDB, the last GTID of each domain is sufficient; MySQL's GTIDs are sets with gaps.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Error, Result, ensure};
 
-/// The number that a server gives to a transaction.
+/// The number that a server assigns to a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gtid {
     MariaDb {
@@ -15,7 +15,7 @@ pub enum Gtid {
         server: u32,
         sequence: u64,
     },
-    /// `source`: a UUID, and a tag after a colon if there is one.
+    /// `source`: a UUID, optionally followed by a colon and a tag.
     MySql {
         source: String,
         sequence: u64,
@@ -29,7 +29,7 @@ impl Default for Gtid {
 }
 
 impl Gtid {
-    /// Whether a log that has come here has come past the other one, too, if it has that.
+    /// Whether a log that has reached this transaction has also passed the other one, if it contains that.
     pub fn reaches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::MariaDb { domain, sequence, .. }, Self::MariaDb { domain: of_other, sequence: wanted, .. }) => {
@@ -62,8 +62,8 @@ impl FromStr for Gtid {
     }
 }
 
-/// The transactions that a server has executed: the last transaction of each domain of MariaDB, or the intervals of each source of MySQL, whose ends are part of
-/// them.
+/// The transactions that a server has executed: the last transaction of each domain of MariaDB, or the intervals of each source of MySQL, ends
+/// included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gtids {
     last: BTreeMap<u32, (u32, u64)>,
@@ -80,7 +80,7 @@ impl Gtids {
                 match intervals.get_mut(at) {
                     Some((first, last)) if *first <= sequence.saturating_add(1) => {
                         (*first, *last) = ((*first).min(*sequence), (*last).max(*sequence));
-                        // It may have filled the gap before the next one.
+                        // The new interval may have filled the gap before the next one.
                         let end = *last;
                         if let Some((_, last)) = intervals.get(at + 1).filter(|(first, _)| *first == end + 1).copied() {
                             intervals.remove(at + 1);
@@ -100,7 +100,7 @@ impl Gtids {
         intervals.iter().any(|(first, last)| (first..=last).contains(&sequence))
     }
 
-    /// Returns what both have executed.
+    /// Returns the transactions that both have executed.
     pub fn common(&self, other: &Self) -> Self {
         let earlier = |(domain, ours): (&u32, &(u32, u64))| {
             let theirs = other.last.get(domain)?;
@@ -140,7 +140,7 @@ impl FromStr for Gtids {
                 gtids.add(&part.parse()?);
                 continue;
             };
-            // A tag holds for the intervals that follow it.
+            // A tag applies to the intervals that follow it.
             let mut source = uuid.to_owned();
             for word in rest.split(':') {
                 if !word.starts_with(|first: char| first.is_ascii_digit()) {
@@ -173,7 +173,7 @@ mod tests {
         for text in ["", "0-1-5,3-4294967295-18446744073709551615", &format!("{A}:1-5:7,{A}:tag:1,{B}:2-3")] {
             assert_eq!(text.parse::<Gtids>().unwrap().to_string(), text);
         }
-        // MySQL writes a line for each source, and a source with tags once.
+        // MySQL writes a line for each source, and writes a source with tags only once.
         assert_eq!(gtids("A:1-5:tag:1:3,\nB:7"), gtids("A:1-5,A:tag:1:3,B:7"));
         for text in ["0-1", "a-1-1", "0-1-x", "4294967296-1-1", &format!("{A}:5-1"), &format!("{A}:1-")] {
             assert!(text.parse::<Gtids>().is_err(), "{text}");

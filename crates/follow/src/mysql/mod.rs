@@ -1,5 +1,5 @@
-//! MariaDB or MySQL as a source: its binary log is read as a replica reads it, from a GTID on. A second session sees which transactions are
-//! visible.
+//! MariaDB or MySQL as a source: its binary log is read like by a replica, from a GTID on. A second session determines which transactions
+//! are visible.
 
 mod binlog;
 mod catalogue;
@@ -27,19 +27,19 @@ use crate::engine::store::IncompleteLog;
 use crate::engine::{LogEnd, Source, Time, WAIT};
 use crate::table::Table;
 
-/// The most events that are read in one turn of the loop: events of other tables may never end.
+/// The most events that are read in one iteration of the loop, because events of other tables may never end.
 const BURST: u32 = 10_000;
-/// The numbers of errors: a table is locked, its definition has changed since the snapshot, and the log cannot be read from there on.
+/// The numbers of errors: a table is locked, its definition has changed since the snapshot, and the log cannot be read from a position.
 const LOCKED: [u16; 2] = [1205, 1412];
 const LOG_UNREADABLE: u16 = 1236;
-/// The number of the error that ends the older one of two streams with the same id.
+/// The number of the error that ends the older of two streams with the same id.
 const SAME_ID: u16 = 4052;
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'binlog_row_image', \
     'binlog_row_value_options', 'read_only', 'log_slave_updates', 'log_replica_updates', 'lower_case_table_names', 'gtid_mode', 'wsrep_on', \
     'innodb_flush_log_at_trx_commit', 'group_replication_single_primary_mode'); SHOW GLOBAL STATUS WHERE Variable_name IN ('Slaves_running', 'Com_reset')";
 
-/// Whose log it is.
+/// The kind of server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flavor {
     MariaDb,
@@ -47,32 +47,32 @@ enum Flavor {
     MySql,
 }
 
-/// The log, and a session beside it.
+/// The log, and a session.
 pub struct Binlog {
     flavor: Flavor,
     options: Opts,
     slot: String,
     session: Session,
-    /// `None` until it is known from where on.
+    /// `None` until its start is known.
     log: Option<LogStream>,
     reader: Reader,
-    /// The databases and filters of the tables, in the order of the reader's.
+    /// The databases and filters of the tables, in the order of the log reader.
     followed: Vec<String>,
-    /// After the last transaction that has arrived.
+    /// The GTIDs after the last transaction that has arrived.
     gtids: Gtids,
-    /// The GTIDs that the log was read from, the last confirmed transaction, and the later ones.
+    /// The GTIDs from which the log was read; the last confirmed transaction, and the later ones.
     begin: String,
     stops: VecDeque<(Place, Stop)>,
     confirmed: Place,
-    /// How many RESETs the server had counted when this began.
+    /// The server's count of RESETs at the beginning.
     resets: Option<String>,
     /// How long the log has been silent.
     silence: Duration,
     burst: u32,
 }
 
-/// A transaction after which a follower can resume. The log is read from the one before: a server that was put back to a backup has given the
-/// number to another one.
+/// A transaction after which a follower can resume. The log is read from the transaction before it, because a server that was restored from a
+/// backup may have assigned its number to another transaction.
 #[derive(Clone, Debug, PartialEq)]
 struct Stop {
     before: Gtids,
@@ -149,7 +149,7 @@ impl Source for Binlog {
     }
 
     fn acquire_stream(&mut self) -> Result<bool> {
-        // One follower of this name can have the lock, which ends with its session.
+        // Only one follower of this name can hold the lock, which ends with its session.
         Ok(self.session.value(&format!("SELECT GET_LOCK('{}', 0)", self.lock()))?.as_deref() == Some("1"))
     }
 
@@ -197,7 +197,7 @@ impl Source for Binlog {
     }
 
     fn keep_alive(&mut self) -> Result<()> {
-        // The lock ends with its session, which the database ends if it is idle.
+        // The lock ends with its session, which the database closes if it is idle.
         self.session.query("DO 0").map(drop)
     }
 
@@ -208,7 +208,7 @@ impl Source for Binlog {
             _ => error,
         });
         let Some(event) = next? else {
-            // The server tells several times a second that there is nothing new.
+            // The server reports several times a second that there is nothing new.
             self.silence += timeout;
             ensure!(self.silence < TIMEOUT, UNANSWERED);
             self.burst = 0;
@@ -247,7 +247,7 @@ impl Source for Binlog {
     fn snapshot(&mut self) -> Result<Option<Place>> {
         Ok(match self.flavor {
             Flavor::MariaDb => Some(self.visible()?.0),
-            // It does not report the place of a snapshot. Changes that the fill has seen are applied again.
+            // MySQL does not report the place of a snapshot. Changes that the fill has already read are applied again.
             Flavor::MySql => None,
         })
     }
@@ -287,7 +287,7 @@ impl Source for Binlog {
                         "the log lacks what the database replicates: set log_slave_updates = ON and restart it";
                     return Err(IncompleteLog(reason.to_owned()).into());
                 }
-                // RESET MASTER begins the log anew. The stream may stay, and wait at a place that the new log has, too.
+                // RESET MASTER starts a new log. The stream may stay open, and wait at a place that also exists in the new log.
                 [name, value] if name == "Com_reset" => {
                     ensure!(self.resets.get_or_insert(value.clone()) == value, "the log was reset");
                 }
@@ -314,7 +314,7 @@ impl Source for Binlog {
         if objection.is_none() {
             objection = self.upstream()?;
         }
-        // A server that cannot write its log may continue without it, and log_bin stays ON.
+        // A server that cannot write its log may continue without it, although log_bin stays ON.
         let end = end.ok_or_else(|| {
             IncompleteLog("the database has closed its binary log: its error log says why".to_owned())
         })?;
@@ -356,13 +356,13 @@ impl Source for Binlog {
 }
 
 impl Binlog {
-    /// Returns the database of the names that have none.
+    /// Returns the database for names without one.
     fn database(&self) -> String {
         self.options.db_name().unwrap_or_default().to_owned()
     }
 
-    /// Returns an objection if the server replicates from another one: it has that one's changes late, or not at all. Two servers that
-    /// replicate from each other are none.
+    /// Returns an objection if the server replicates from another server, whose changes it gets late or not at all. Servers that
+    /// replicate from each other are accepted.
     fn upstream(&mut self) -> Result<Option<String>> {
         let (sources, id, host, right) = match self.flavor {
             Flavor::MariaDb => ("SHOW ALL SLAVES STATUS", "Master_Server_Id", "Master_Host", "REPLICA MONITOR ON *.*"),
@@ -376,7 +376,7 @@ impl Binlog {
             Flavor::MariaDb => "SHOW SLAVE HOSTS",
             Flavor::MySql => "SHOW REPLICAS",
         };
-        // Without the privilege for it the server counts as a replica.
+        // Without the required privilege, the server counts as a replica.
         let replicas = self.session.fields(replicas, &["Server_id"]).unwrap_or_default();
         let one_way = sources.iter().find(|source| !replicas.iter().flatten().any(|id| Some(id) == source.first()));
         Ok(one_way.map(|source| {
@@ -389,17 +389,17 @@ impl Binlog {
         }))
     }
 
-    /// Returns the connection that has the lock.
+    /// Returns the connection that holds the lock.
     fn holder(&mut self) -> Result<Option<String>> {
         self.session.value(&format!("SELECT IS_USED_LOCK('{}')", self.lock()))
     }
 
     fn lock(&self) -> String {
-        // At most 64 characters.
+        // A lock's name has at most 64 characters.
         format!(".{}", self.slot)
     }
 
-    /// Returns what every new reader of MySQL sees.
+    /// Returns the transactions that every new reader of MySQL sees.
     fn executed(&mut self) -> Result<Gtids> {
         self.session.value("SELECT @@GLOBAL.gtid_executed")?.unwrap_or_default().parse()
     }
@@ -418,7 +418,7 @@ impl Binlog {
         Ok((place(&file, offset.parse()?)?, format!("'{file}', {offset}")))
     }
 
-    /// Reads the log from the changes that are visible now.
+    /// Reads the log from the currently visible changes on.
     fn begin_anew(&mut self) -> Result<()> {
         if self.flavor == Flavor::MySql {
             self.confirmed = Place(0);
@@ -434,10 +434,10 @@ impl Binlog {
 
     /// Reads the log after these transactions.
     fn read_from(&mut self, gtids: &Gtids) -> Result<()> {
-        // The id of a replica is its own. One with the same id would end this stream.
+        // The id of a replica must be unique: another replica with the same id would end this stream.
         let server_id = 0x4000_0000 | crc32fast::hash(self.slot.as_bytes()) & 0x3fff_ffff;
         let mut session = Session::connect(&self.options)?;
-        // In nanoseconds.
+        // The period is in nanoseconds.
         let period = WAIT.as_nanos();
         self.log = Some(match self.flavor {
             Flavor::MariaDb => {
@@ -458,7 +458,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// Reads the log from the first of the stored transactions on, and returns for each the place where this log has it.
+    /// Reads the log from the first of the stored transactions on, and returns the place of each in this log.
     fn find(
         &mut self,
         stops: &[Option<Stop>],
@@ -468,7 +468,7 @@ impl Binlog {
         let mut found: Vec<Option<Place>> = stops.iter().map(|_| None).collect();
         let mut wanted: Vec<(usize, &Stop)> =
             stops.iter().enumerate().filter_map(|(index, stop)| Some((index, stop.as_ref()?))).collect();
-        // A domain that one of them lacks is read from its beginning.
+        // A domain that is missing from one of them is read from its beginning.
         let first = wanted.iter().map(|(_, stop)| stop.before.clone()).reduce(|one, other| one.common(&other));
         let Some(first) = first else { return Ok(found) };
         let LogEnd { end, .. } = self.read_log_end(Mode::Eventual)?;
@@ -493,13 +493,13 @@ impl Binlog {
     }
 }
 
-/// Returns whose server it is.
+/// Returns the kind of server.
 fn flavor(session: &mut Session) -> Result<Flavor> {
     let version = session.value("SELECT VERSION()")?.unwrap_or_default();
     if version.contains("MariaDB") {
         let galera = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'";
         if !session.query(galera)?.is_empty() {
-            // COMMIT returns on another node before this one has applied the transaction. SHOW waits for that, so a heartbeat is about all nodes.
+            // COMMIT on another node returns before this node has applied the transaction. SHOW waits for that, so a heartbeat covers all nodes.
             session.query("SET SESSION wsrep_sync_wait = 8")?;
         }
         return Ok(Flavor::MariaDb);
@@ -512,7 +512,7 @@ fn flavor(session: &mut Session) -> Result<Flavor> {
     Ok(Flavor::MySql)
 }
 
-/// Returns why changes may be missing from the log because of a setting, or `None`.
+/// Returns why a setting may cause changes to be missing from the log, or `None`.
 fn object(name: &str, value: &str) -> Option<String> {
     let (is_right, remedy) = match name.to_ascii_lowercase().as_str() {
         "log_bin" => (value == "ON", "set log_bin and restart the server"),

@@ -1,6 +1,6 @@
-//! The values of rows in the log, as the texts that SELECT shows: MariaDB's documentation, "Rows_event_v1" and "Table_map_event". Those of MySQL are
-//! the same. The events
-//! themselves say how long each value is, the catalogue what it means: whether an integer is unsigned, the names of an enumeration.
+//! Converts the values of rows in the log to the texts of SELECT (MariaDB's documentation, "Rows_event_v1" and "Table_map_event"; MySQL's
+//! events are the same). The events contain the length of each value. The catalogue contains its meaning: whether an integer is unsigned, the
+//! names of an enumeration.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ use crate::template::Field;
 /// The type of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `zeros`: the digits that ZEROFILL shows at least.
+    /// `zeros`: the minimum number of digits, with ZEROFILL.
     Integer {
         is_unsigned: bool,
         zeros: usize,
@@ -24,10 +24,10 @@ pub enum Kind {
     Time,
     DateTime,
     Timestamp,
-    /// Text in UTF-8 or ASCII, or any bytes.
+    /// Text in UTF-8 or ASCII, or arbitrary bytes.
     Text,
     Latin1,
-    /// BINARY with a length: the log lacks the zeros at its end.
+    /// BINARY with a length: the log omits zeros at its end.
     Binary(usize),
     Bit,
     Enum(Vec<String>),
@@ -46,7 +46,7 @@ struct Shape {
     meta: [u8; 2],
 }
 
-/// A table as the log describes it before its rows.
+/// The log's description of a table, which precedes its rows.
 #[derive(Debug)]
 pub struct Map {
     shapes: Vec<Shape>,
@@ -80,7 +80,7 @@ impl<'a> Input<'a> {
         Ok(self.take(size)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// Returns a name, which has its length before it and a zero after it.
+    /// Returns a name, which is preceded by its length and followed by a zero.
     pub fn name(&mut self) -> Result<&'a [u8]> {
         let length = self.byte()?;
         let name = self.take(length.into())?;
@@ -92,7 +92,7 @@ impl<'a> Input<'a> {
         Ok(usize::try_from(self.number(size)?)?)
     }
 
-    /// Returns an integer whose first byte tells how long it is.
+    /// Returns an integer whose first byte determines its length.
     pub fn packed(&mut self) -> Result<usize> {
         let size = match self.byte()? {
             0xfc => 2,
@@ -124,13 +124,13 @@ impl Map {
         Ok(Self { shapes })
     }
 
-    /// Whether there is the same number of columns, and each has a type with which its values can be read.
+    /// Whether the number of columns is the same, and all types are compatible with the kinds.
     pub fn suits(&self, kinds: &[Kind]) -> bool {
         self.shapes.len() == kinds.len() && self.shapes.iter().zip(kinds).all(|(shape, kind)| shape.suits(kind))
     }
 
-    /// Parses the rows of an event after its table id and flags. `needed`: the columns that must be there; the others are NULL. Returns why
-    /// they cannot be read if an image lacks one of them, or if a value does not fit: the table was altered since.
+    /// Parses the rows of an event after its table id and flags. `needed`: the required columns; the others are NULL. Returns the reason if
+    /// an image lacks one of them, or if a value does not match its type because the table was altered since.
     pub fn rows(
         &self,
         action: Action,
@@ -166,7 +166,7 @@ impl Map {
         Ok(Ok(changes))
     }
 
-    /// Reads the image of a row. The inner error is for a value that is not of its column's type.
+    /// Reads the image of a row. The inner error is for a value that does not match its column's type.
     fn image(&self, input: &mut Input, present: &[u8], kinds: &[Kind], needed: &[bool]) -> Result<Result<Vec<Field>>> {
         let columns = || self.shapes.iter().enumerate().filter(|(at, _)| has(present, *at));
         let nulls = input.take(columns().count().div_ceil(8))?;
@@ -201,7 +201,7 @@ fn has(bitmap: &[u8], at: usize) -> bool {
 }
 
 impl Shape {
-    /// The length of CHAR, ENUM and SET is spread over both bytes, beside the type.
+    /// The length of CHAR, ENUM and SET is spread over both bytes, which also contain the type.
     const fn of_string(self) -> (u8, usize) {
         let [high, low] = self.meta;
         if high & 0x30 == 0x30 {
@@ -229,7 +229,7 @@ impl Shape {
         }
     }
 
-    /// Takes the bytes of a value.
+    /// Removes and returns the bytes of a value.
     fn take<'a>(self, input: &mut Input<'a>) -> Result<&'a [u8]> {
         let [first, second] = self.meta;
         let fraction = |whole: usize| whole + usize::from(first.div_ceil(2));
@@ -313,7 +313,7 @@ impl Shape {
     }
 }
 
-/// The log lacks zeros at the end.
+/// The log omits zeros at the end.
 fn array<const SIZE: usize>(bytes: &[u8]) -> [u8; SIZE] {
     let mut all = [0; SIZE];
     all.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -363,7 +363,7 @@ fn decimal(bytes: &[u8], [precision, scale]: [u8; 2]) -> Result<String> {
     Ok(format!("{sign}{before}{point}{after}"))
 }
 
-/// Returns a point and the digits that a type shows after it.
+/// Returns the decimal point and the digits after it.
 fn fraction(input: &mut Input, digits: u8) -> Result<String> {
     let (digits, size) = (usize::from(digits), usize::from(digits.div_ceil(2)));
     let number = input.high_first(size)?;
@@ -371,7 +371,7 @@ fn fraction(input: &mut Input, digits: u8) -> Result<String> {
 }
 
 fn fraction_text(number: u64, digits: usize) -> String {
-    // Two digits in each byte.
+    // Each byte has two digits.
     let stored = digits.next_multiple_of(2);
     let text = format!("{number:0stored$}");
     if digits == 0 { String::new() } else { format!(".{}", text.get(..digits).unwrap_or(&text)) }
@@ -409,7 +409,7 @@ fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// MariaDB's latin1 is Windows-1252, with control characters where that has none.
+/// MariaDB's latin1 is Windows-1252, with control characters in its unassigned positions.
 fn latin1(byte: u8) -> char {
     const HIGH: [char; 32] = [
         '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', '\u{90}', '‘',
@@ -418,7 +418,7 @@ fn latin1(byte: u8) -> char {
     byte.checked_sub(0x80).and_then(|at| HIGH.get(usize::from(at)).copied()).unwrap_or(char::from(byte))
 }
 
-/// Returns MariaDB's text of an address. It replaces the first of the longest runs of zeros by `::`, also a single zero, and writes the
+/// Returns MariaDB's text of an address. It replaces the first of the longest runs of zeros by `::`, even a single zero, and writes the
 /// last four bytes in IPv4 notation after six groups of zeros, or after five and `ffff`.
 fn inet6(bytes: [u8; 16]) -> String {
     let groups = Ipv6Addr::from(bytes).segments();

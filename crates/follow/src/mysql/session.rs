@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use crate::server::usage;
 
-/// How long the server has to answer.
+/// The time limit for answers.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long [`Session::each_row`] waits for a row until it calls its caller without one.
+/// How long [`Session::each_row`] waits for a row before it calls `pass` without one.
 const ROW_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of the error that refuses an account.
 const ACCESS_DENIED: u16 = 1045;
@@ -25,15 +25,15 @@ const PRIVILEGE_MISSING: [u16; 5] = [1044, ACCESS_DENIED, 1142, 1143, 1227];
 pub const UNANSWERED: &str = "the database does not answer";
 
 /// The settings that a session relies on, because the server's defaults suit applications. The values have the texts of the log: times in
-/// UTC, CHAR without its padding, UTF-8. Rows that others have not committed are invisible, a SELECT has all rows and may take as long as
-/// it takes, no transaction stays open, the catalogue shows generated keys, a lock ends a statement soon, and the log waits while a filter
-/// is filled. MariaDB ignores the comment for MySQL.
+/// UTC, CHAR without its padding, UTF-8. Uncommitted rows are invisible, a SELECT returns all rows without a time limit, no transaction
+/// stays open, the catalogue shows generated keys, a statement that waits for a lock fails soon, and the server keeps the log's stream
+/// open while it is not read during a fill. MariaDB ignores the comment for MySQL.
 const SETTINGS: &str = "SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 1, net_write_timeout = 86400, \
     sql_select_limit = 18446744073709551615, sql_big_selects = ON, autocommit = ON, completion_type = NO_CHAIN \
     /*M!, max_statement_time = 0 */ /*!80400 , max_execution_time = 0, show_gipk_in_create_table_and_information_schema = ON */; \
     SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
-/// Parses the URL of a server. The environment's `MYSQL_PWD` is the password if the URL has none. The error never contains a password.
+/// Parses the URL of a server. The environment variable `MYSQL_PWD` is the password if the URL has none. Errors never contain a password.
 pub fn parse(url: &str) -> Result<Opts> {
     let invalid = || {
         usage("a MariaDB or MySQL server has the form mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=require]")
@@ -52,7 +52,7 @@ pub fn parse(url: &str) -> Result<Opts> {
     Ok(OptsBuilder::from_opts(opts)
         .pass(password)
         .prefer_socket(false)
-        // A row, and an event of the log, can be as large.
+        // Rows and events of the log can have this size.
         .max_allowed_packet(Some(1 << 30))
         .tcp_keepalive(Some(TIMEOUT / 2))
         .ssl_opts(has_tls.then(tls))
@@ -60,8 +60,8 @@ pub fn parse(url: &str) -> Result<Opts> {
         .into())
 }
 
-/// Returns how to encrypt a connection. The certificates of the authorities are the system's, or those in the file that the environment's
-/// `SSL_CERT_FILE` names.
+/// Returns the encryption settings of a connection. The trusted certificates are the system's, or those in the file `SSL_CERT_FILE` of
+/// the environment.
 fn tls() -> SslOpts {
     let roots = rustls_native_certs::load_native_certs().certs;
     let roots = roots.into_iter().map(|root| root.to_vec().into()).collect();
@@ -73,7 +73,7 @@ pub struct Session {
     runtime: Runtime,
     /// `None` once it has become a stream.
     connection: Option<Conn>,
-    /// Whether the server has not answered in time.
+    /// Whether the server has timed out.
     is_dark: bool,
 }
 
@@ -109,7 +109,7 @@ impl Session {
         Ok(rows.into_iter().map(Row::unwrap).collect())
     }
 
-    /// As [`Self::query`], with values as text, and NULL as `None`.
+    /// Like [`Self::query`], with values as text, and NULL as `None`.
     pub fn texts(&mut self, text: &str) -> Result<Vec<Vec<Option<String>>>> {
         let rows = self.query(text)?;
         Ok(rows.into_iter().map(|row| row.iter().map(to_text).collect()).collect())
@@ -120,7 +120,7 @@ impl Session {
         Ok(self.texts(text)?.into_iter().flatten().next().flatten())
     }
 
-    /// Returns the values of these columns of a query, and nothing for a column that it does not have.
+    /// Returns the values of these columns of a query; columns that are missing from the result are skipped.
     pub fn fields(&mut self, text: &str, names: &[&str]) -> Result<Vec<Vec<String>>> {
         let rows = self.answer(async |connection| connection.query::<Row, _>(text).await)?;
         let field = |row: &Row, name: &str| {
@@ -131,8 +131,8 @@ impl Session {
         Ok(rows.iter().map(fields).collect())
     }
 
-    /// Passes each row of a query on, and `None` while the server is silent. `pass` may use other sessions: it is called
-    /// outside of this session's runtime.
+    /// Calls `pass` with each row of a query, and with `None` while the server is silent. `pass` may use other sessions, because it is
+    /// called outside this session's runtime.
     pub fn each_row(&mut self, text: &str, mut pass: impl FnMut(Option<Vec<Value>>) -> Result<()>) -> Result<()> {
         let connection = self.connection.as_mut().context(UNANSWERED)?;
         let mut begin = pin!(connection.query_iter(text));
@@ -157,13 +157,13 @@ impl Session {
         }
     }
 
-    /// Whether the server does not answer any more.
+    /// Whether the server no longer answers.
     pub const fn is_closed(&self) -> bool {
         self.is_dark
     }
 
-    /// Requests the log as a replica with this id. MySQL sends the transactions that are not in the set of GTIDs; MariaDB reads it from a
-    /// variable.
+    /// Requests the log as a replica with this id. MySQL sends the transactions that are not in the set of GTIDs; MariaDB reads its GTIDs
+    /// from a variable.
     pub fn into_log(mut self, server_id: u32, gtids: Option<&str>) -> Result<LogStream> {
         let connection = self.connection.take().context(UNANSWERED)?;
         let mut request = BinlogStreamRequest::new(server_id);
@@ -194,7 +194,7 @@ impl Session {
     }
 }
 
-/// The log, as the server sends it.
+/// The stream of the log from the server.
 pub struct LogStream {
     runtime: Runtime,
     stream: BinlogStream,
@@ -204,7 +204,7 @@ impl LogStream {
     /// Returns the next event, or `None` after the timeout.
     pub fn next(&mut self, wait: Duration) -> Result<Option<Event>> {
         let next = self.stream.next();
-        // With no time at all, tokio would not look whether something has arrived.
+        // With a timeout of zero, tokio would not check whether an event has arrived.
         match self.runtime.block_on(async { timeout(wait.max(Duration::from_micros(100)), next).await }) {
             Ok(Some(event)) => event.map(Some).map_err(plain),
             Ok(None) => bail!("the database has ended its log"),
@@ -228,7 +228,8 @@ pub fn naming_privilege(error: Error, privilege: &str) -> Error {
     }
 }
 
-/// Returns the server's own error where there is one, or the cause, whose text the crate's errors repeat; with what helps.
+/// Returns the server's own error if there is one, or else the cause, whose text the crate's errors repeat, with a remedy if one is
+/// known.
 fn plain(error: mysql_async::Error) -> Error {
     const UNKNOWN: &str =
         "the certificate is not signed by a trusted authority (SSL_CERT_FILE names a file with its certificate)";

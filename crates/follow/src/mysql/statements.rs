@@ -1,14 +1,14 @@
-//! Statements in the log. With `binlog_format=ROW` only DDL is there as text; a session with another format, or MIXED, leaves the text of
-//! its changes instead of their rows. A statement may have changed rows of any table, through a trigger or a procedure.
+//! Statements in the log. With `binlog_format=ROW` only DDL is logged as text; a session with another format logs the text of its changes
+//! instead of their rows. A statement may have changed rows of any table, through a trigger or a procedure.
 
 use crate::sql::{Token, object as object_of};
 
 /// The effect of a statement on the followed tables.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Statement<'a> {
-    /// Nothing: accounts, views, indexes, the parts of a transaction.
+    /// No effect: accounts, views, indexes, the parts of a transaction.
     Nothing,
-    /// The first one of a transaction with several.
+    /// The first statement of a transaction with several.
     Begin,
     Commit,
     /// The earlier changes of the transaction may be rolled back.
@@ -18,9 +18,9 @@ pub enum Statement<'a> {
     XaRollback(&'a str),
     /// TRUNCATE of one table.
     Truncate,
-    /// DDL. It concerns the tables that it names.
+    /// DDL, which concerns the tables that it names.
     Definition,
-    /// DDL of a database. It concerns all its tables.
+    /// DDL of a database, which concerns all its tables.
     Database,
     /// Any row of any table may have changed.
     Unknown,
@@ -83,9 +83,9 @@ pub fn parse<'a>(text: &'a str, tokens: &[Token]) -> Statement<'a> {
         "TRUNCATE" => Statement::Truncate,
         "CREATE" | "ALTER" | "DROP" | "RENAME" => match object_of(tokens).first() {
             Some(kind) if kind.is_one_of(&WITHOUT_ROWS) => Statement::Nothing,
-            // In the format STATEMENT, with its rows as text.
+            // In the format STATEMENT, this inserts rows as text.
             _ if verb == "CREATE" && tokens.iter().any(|token| token.is("SELECT")) => Statement::Unknown,
-            // There was no table of the name, or it stays.
+            // The table did not exist, or it is unchanged.
             _ if verb == "CREATE" && object != "OR" => Statement::Nothing,
             Some(kind) if kind.is_one_of(&["DATABASE", "SCHEMA"]) => Statement::Database,
             _ => Statement::Definition,
@@ -105,18 +105,18 @@ fn word(text: &str) -> (&str, &str) {
     (word, skip_comments(rest))
 }
 
-/// Returns the statement that is in a comment for other servers, if that is all of the text.
+/// Returns the statement in an executable comment, if the text consists only of that comment.
 fn executed(text: &str) -> Option<&str> {
     let text = text.strip_prefix("/*!").or_else(|| text.strip_prefix("/*M!"))?.trim_end().strip_suffix("*/")?;
     let text = text.trim_start_matches(|version: char| version.is_ascii_digit()).trim();
     (!text.contains("*/")).then_some(text)
 }
 
-/// Returns what follows comments that no server executes.
+/// Returns the text after comments that no server executes.
 pub fn skip_comments(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
-        // The servers execute what `/*!` and `/*M!` begin.
+        // The servers execute comments that begin with `/*!` and `/*M!`.
         let is_code = text.starts_with("/*!") || text.starts_with("/*M!");
         let end = match text {
             comment if comment.starts_with("/*") && !is_code => comment.find("*/").map(|at| at + 2),

@@ -1,4 +1,4 @@
-//! The definition of a followed table in PostgreSQL's catalogue, and whether the publication has its changes.
+//! The definition of a followed table in PostgreSQL's catalogue, and whether the publication includes its changes.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use crate::table::{Facts, Table, templates};
 use crate::template::{Column, Texts};
 
 /// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, cidr, inet, varchar, date, time,
-/// timestamp, timestamptz, uuid. Enums, and numbers with a scale, are like them.
+/// timestamp, timestamptz, uuid. The same is true for enums, and for numbers with a scale.
 const EXACT_TYPES: [u32; 17] = [16, 17, 18, 19, 20, 21, 23, 25, 26, 650, 869, 1043, 1082, 1083, 1114, 1184, 2950];
 const NUMERIC: u32 = 1700;
 
 /// The object id of the type `bytea`.
 const BYTEA: u32 = 17;
 
-/// A table, with what only PostgreSQL needs to know of it.
+/// A table, with properties that only PostgreSQL needs.
 pub struct Described {
     pub table: Table,
     pub oid: u32,
     /// The quoted name, for SQL.
     pub quoted: String,
-    /// Whether it has partitions, whose changes the stream reports for this table.
+    /// Whether it has partitions. The stream reports their changes for this table.
     pub is_partitioned: bool,
 }
 
@@ -47,7 +47,7 @@ pub fn texts(type_oid: u32) -> Texts {
 /// Reads a table's description from the catalogue.
 pub fn describe(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Described> {
     let name = &config.name;
-    // First: a change while the rest is read is noticed later.
+    // The definition is read first, so that a change while the rest is read is noticed later.
     let definition = publication.definition(client, config)?.unwrap_or_default();
     let row = client
         .query_opt(
@@ -110,7 +110,7 @@ pub fn describe(client: &mut Client, config: &config::Table, publication: &Publi
     for row in rows {
         let (name, type_oid, is_key): (String, _, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
         if row.try_get(5)? {
-            // The stream does not contain it.
+            // The stream does not contain generated columns.
             generated_key = generated_key.or(is_key.then_some(name));
             continue;
         }
@@ -139,14 +139,14 @@ pub fn describe(client: &mut Client, config: &config::Table, publication: &Publi
         templates(config, &columns)
             .with_context(|| format!("{name} is partitioned: only its primary key can be in templates"))?;
     }
-    // Tables that only inherit from this one are others.
+    // Tables that only inherit from this one are separate tables.
     let from = if is_partitioned { quoted.clone() } else { format!("ONLY {quoted}") };
     let names = (oid.to_string(), full_name, from, definition);
     let table = Table::new(config, names, (columns, &facts), generated_key.is_none())?;
     Ok(Described { table, oid, quoted, is_partitioned })
 }
 
-/// Checks that the changes of each partition are in the log, with the primary key of the old row.
+/// Checks that the log contains the changes of each partition, with the primary key of the old row.
 fn check_partitions(client: &mut Client, oid: u32) -> Result<()> {
     let row = client.query_opt(
         "WITH RECURSIVE parts (oid) AS (

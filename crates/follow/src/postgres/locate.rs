@@ -1,4 +1,4 @@
-//! Finds stored positions in the log again.
+//! Locates stored positions in the log.
 
 use anyhow::Result;
 
@@ -7,11 +7,11 @@ use crate::engine::events::Sink;
 use crate::engine::position::{Mark, Place, Position};
 use crate::engine::{Source, WAIT};
 
-// Whether PostgreSQL's log is still the one that a stored position belongs to. A data directory that was put back has the same system
-// identifier and timeline, and other transactions at the same positions.
+// Whether a stored position belongs to PostgreSQL's current log. A restored data directory has the same system identifier and timeline,
+// but other transactions at the same positions.
 
 impl Postgres {
-    /// Returns for each table the place after which its changes count, or why its filter must be filled.
+    /// Returns for each table the place after which its changes must be applied, or why its filter must be filled.
     pub(super) fn find(
         &mut self,
         stored: &[Option<Position>],
@@ -25,7 +25,7 @@ impl Postgres {
             if place(stored).unwrap_or_default() < confirmed {
                 Err("it is older than the slot: the server has lost data")
             } else if is_in_log {
-                // Nothing is skipped after that transaction: a data directory that was put back may have others there.
+                // Nothing is skipped after that transaction, because a restored data directory may have other transactions there.
                 Ok(stored.last.end.max(confirmed))
             } else if stored.last.xid == 0 {
                 Err("PostgreSQL was restarted right after it was filled")
@@ -36,8 +36,9 @@ impl Postgres {
         Ok(stored.iter().zip(found).map(place_of).collect())
     }
 
-    /// Returns for each table whether the log has the last transaction that its filter has. The stream is read up to there; what every
-    /// table has is dropped. Nothing may be confirmed before: COMMITs of another log would return.
+    /// Returns for each table whether the log contains the last transaction that is applied to its filter. The stream is read up to
+    /// there; transactions that are applied to every table are dropped. Nothing may be confirmed before, because COMMITs of another log
+    /// would return.
     fn find_in_log(
         &mut self,
         stored: &[Option<Position>],
@@ -46,7 +47,7 @@ impl Postgres {
     ) -> Result<Vec<bool>> {
         let flushed = "SELECT pg_current_wal_flush_lsn()::text";
         let flushed: Place = self.database.query_one(flushed, &[])?.try_get::<_, &str>(0)?.parse()?;
-        // PostgreSQL confirms a position only after the follower has, so it has everything up to there.
+        // PostgreSQL's confirmed position is never ahead of the follower's, so everything up to there is applied.
         let confirmed = self.confirmed;
         let is_sent = |position: &Position| {
             place(position).is_some_and(|lsn| lsn <= flushed)
@@ -74,7 +75,7 @@ impl Postgres {
                 self.keep_alive()?;
             }
             if !self.next(sink, WAIT)? {
-                // The reply tells how far the stream is.
+                // The reply contains the position of the stream.
                 self.wire.confirm(self.confirmed, true)?;
             }
             read = sink.arrived.end().max(read);

@@ -28,14 +28,14 @@ use crate::names::counted;
 use crate::table::Table;
 use crate::template::Field;
 
-/// How long an answer may be on its way that PostgreSQL has sent.
+/// How long an answer of PostgreSQL may be in transit.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// VACUUM FULL of `pg_class` waits in its COMMIT for the follower, which the locked catalogue keeps from reading the log.
+/// VACUUM FULL of `pg_class` waits in its COMMIT for the follower, which cannot read the log because the catalogue is locked.
 const CATALOGUE_LOCKED: &str = "PostgreSQL's catalogue is locked, by VACUUM FULL for instance. If that waits for this follower in COMMIT \
     (SyncRep), nobody can connect: end its wait with kill -INT and its process id";
 
-/// A slot of PostgreSQL, and a session beside it.
+/// A slot of PostgreSQL, and a session.
 pub struct Postgres {
     slot: String,
     publication: Publication,
@@ -44,13 +44,13 @@ pub struct Postgres {
     wire: Wire,
     /// PostgreSQL's system identifier and timeline.
     system: String,
-    /// The followed tables by their object ids. One may have several filters.
+    /// The followed tables by their object ids. A table may have several filters.
     tables: HashMap<u32, Vec<usize>>,
-    /// The place that is confirmed to PostgreSQL. In synchronous mode everything before it is announced.
+    /// The place that is confirmed to PostgreSQL. In synchronous mode, everything before it is announced.
     confirmed: Place,
     /// The end of the log when it was last read.
     log_end: Place,
-    /// The last one that was taken.
+    /// The last snapshot that was taken.
     snapshot: Snapshot,
 }
 
@@ -177,7 +177,7 @@ impl Source for Postgres {
 
     fn next(&mut self, sink: &mut Sink, timeout: Duration) -> Result<bool> {
         let mut next = self.wire.next(timeout).map_err(mark_unreadable)?;
-        // A large transaction of other tables keeps PostgreSQL busy without a word.
+        // During a large transaction of other tables, PostgreSQL is busy and sends nothing.
         if next.is_none() && self.wire.was_silent() && !is_busy(&mut self.database, &self.slot)? {
             next = self.wire.next(LAST_WAIT).map_err(mark_unreadable)?;
             if next.is_none() {
@@ -240,11 +240,11 @@ impl Source for Postgres {
         let flushed: Place = row.try_get::<_, &str>(4)?.parse()?;
         if flushed < std::mem::replace(&mut self.log_end, end) {
             // PostgreSQL sends only flushed records, and flushes the records of an open transaction after up to 15 s unless another session
-            // commits. Without the permission for this the heartbeat waits for that.
+            // commits. Without permission for this function, the heartbeat waits for that flush.
             _ = self.database.batch_execute("SELECT pg_logical_emit_message(true, 'bloomgate', '')");
         }
         self.snapshot = Snapshot::parse(row.try_get(1)?)?;
-        // The keepalive tells whether the stream has reached the end of the log.
+        // The keepalive shows whether the stream has reached the end of the log.
         self.wire.confirm(self.confirmed, true)?;
         let objection = match mode {
             Mode::Eventual => None,
@@ -302,12 +302,12 @@ impl Postgres {
         self.tables.get(&relation).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Takes over the description of a table.
+    /// Applies the stream's description of a table.
     fn define(&self, relation: &Relation, sink: &mut Sink) -> Result<()> {
         for index in self.indexes(relation.oid) {
             let table = sink.table(*index)?;
             let columns = relation.columns.iter().map(|new| {
-                // A domain has the texts of the type below it.
+                // A domain has the texts of its base type.
                 let old = table.columns.iter().find(|old| old.type_id == new.type_oid);
                 let texts = old.map_or(texts(new.type_oid), |old| old.texts);
                 column(new.name.clone(), new.type_oid, new.is_identity, texts)
@@ -338,9 +338,9 @@ pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
     let mut database = Client::connect(settings)?;
     let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();
     database.batch_execute(&text.join(";"))?;
-    // Else this session would wait for itself where the follower is a synchronous standby.
+    // Otherwise this session would wait for itself if the follower is a synchronous standby.
     database.batch_execute("SET synchronous_commit = local")?;
-    // These are for the sessions of applications. A COPY takes as long as it takes.
+    // These limits are meant for applications. A COPY must not have a time limit.
     database.batch_execute(
         "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN \
          ('statement_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout')",
@@ -348,9 +348,9 @@ pub fn connect(settings: &tokio_postgres::Config) -> Result<Client> {
     database.batch_execute(
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE, NOT DEFERRABLE",
     )?;
-    // The follower must continue while a table is locked: the session that has locked it may wait for the follower.
+    // The follower must continue while a table is locked, because the session that has locked it may wait for the follower.
     database.batch_execute("SET lock_timeout = '1s'")?;
-    // COPY of a table fails where a policy would leave out rows, which would be reported absent.
+    // COPY of a table then fails if a policy would hide rows, which would be reported absent.
     database.batch_execute("SET row_security = off")?;
     Ok(database)
 }

@@ -10,7 +10,7 @@ use crate::template::Field;
 /// A message of the stream.
 #[derive(Debug, PartialEq)]
 pub enum Message {
-    /// `time`: of the commit.
+    /// `time`: the time of the commit.
     Begin {
         xid: u32,
         time: u64,
@@ -23,7 +23,7 @@ pub enum Message {
         relation: u32,
         new: Vec<Field>,
     },
-    /// `old`: the replica identity before the update, if that has changed, or if it is the whole row.
+    /// `old`: the replica identity before the update, if it has changed or is the whole row.
     Update {
         relation: u32,
         old: Option<Vec<Field>>,
@@ -40,7 +40,7 @@ pub enum Message {
     Other,
 }
 
-/// A table as the stream describes it before its first row, and again after each change of its definition.
+/// The stream's description of a table, sent before its first row, and again after each change of its definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relation {
     pub oid: u32,
@@ -113,7 +113,7 @@ fn relation(input: &mut Bytes) -> Result<Relation> {
             Ok(Column { name, type_oid, is_identity })
         })
         .collect::<Result<_>>()?;
-    // The stream leaves out the schema of the system's own tables.
+    // The stream omits the schema of the system's own tables.
     let schema = if schema.is_empty() { "pg_catalog".to_owned() } else { schema };
     Ok(Relation { oid, schema, name, columns })
 }

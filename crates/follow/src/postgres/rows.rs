@@ -23,15 +23,15 @@ fn copy(client: &mut Client, table: &Table, pass: &mut dyn FnMut(&[Vec<u8>]) -> 
     let identity: Vec<_> =
         table.columns.iter().enumerate().filter(|(_, column)| column.is_identity).map(|(index, _)| index).collect();
     let query = format!("COPY ({}) TO STDOUT", select(table));
-    // COPY takes its snapshot before it waits for a lock. With a snapshot from before an ALTER TABLE that rewrites the rows, the table
-    // is empty. Its definition is then another one than before, and the filter is filled again.
+    // COPY takes its snapshot before it waits for a lock. With a snapshot from before an ALTER TABLE that rewrites the rows, the table is
+    // empty. Its definition then differs from the earlier one, and the filter is filled again.
     let mut reader = client.copy_out(&query).context("PostgreSQL rejected COPY")?;
     let mut rows = 0;
     let (mut line, mut items, mut row) =
         (Vec::new(), Vec::with_capacity(BATCH), vec![Field::Null; table.columns.len()]);
     loop {
         match reader.read_until(b'\n', &mut line) {
-            // The server may find no row for a long time. The received part of a line is kept.
+            // The server may send no row for a long time. The received part of a line is kept.
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 pass(&[])?;
                 continue;
@@ -75,10 +75,11 @@ pub fn check_readable(client: &mut Client, table: &Table) -> Result<()> {
     }
 }
 
-/// Waits until everything that was visible until now is on PostgreSQL's disk. A writer with `synchronous_commit = off` does not wait, so a
-/// crash of PostgreSQL could bring back rows that were deleted when they were copied, and reuse positions of the log.
+/// Waits until everything that was visible until now is on PostgreSQL's disk. A writer with `synchronous_commit = off` does not wait for
+/// the disk, so after a crash, rows that were already deleted when the table was copied could reappear, and positions of the log could be
+/// reused.
 fn flush(client: &mut Client) -> Result<()> {
-    // The COMMIT of a transaction with a record in the log writes the log up to there to the disk.
+    // The COMMIT of a transaction with a record in the log flushes the log up to there.
     client
         .batch_execute("SELECT pg_logical_emit_message(true, 'bloomgate', '')")
         .context("cannot write to PostgreSQL's log")

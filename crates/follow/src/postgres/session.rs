@@ -1,5 +1,5 @@
-//! A session of PostgreSQL whose server must answer in time. The `postgres` crate waits for ever on a dead connection: a firewall has
-//! forgotten it, or the other machine has lost its power.
+//! A session of PostgreSQL whose server must answer in time. The `postgres` crate waits forever on a dead connection, for example one
+//! that a firewall has dropped, or whose server has lost power.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -20,14 +20,14 @@ use super::wire::{TIMEOUT, UNANSWERED};
 use crate::config;
 use crate::database;
 
-/// How long a reader of COPY waits until it fails with [`ErrorKind::TimedOut`]. It can read on.
+/// How long a reader of COPY waits before it fails with [`ErrorKind::TimedOut`]. It can then continue to read.
 const COPY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session.
 pub struct Client {
     runtime: Runtime,
     client: tokio_postgres::Client,
-    /// Whether the server has not answered in time.
+    /// Whether the server has timed out.
     is_dark: bool,
 }
 
@@ -37,7 +37,7 @@ impl Client {
     /// Opens a session.
     pub fn connect(config: &Config) -> Result<Self> {
         let mut config = config.clone();
-        // For a COPY, whose silence is no sign.
+        // These limits are for a COPY, which may be silent while the server is alive.
         config.connect_timeout(TIMEOUT).tcp_user_timeout(TIMEOUT);
         config.keepalives_idle(TIMEOUT / 2).keepalives_interval(TIMEOUT / 5).keepalives_retries(3);
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-/// Reads what COPY sends.
+/// Reads the data of a COPY.
 pub struct CopyReader<'a> {
     runtime: &'a Runtime,
     stream: Pin<Box<CopyOutStream>>,
@@ -149,14 +149,14 @@ impl Read for CopyReader<'_> {
     }
 }
 
-// Which transactions other sessions can see. The log has 32 bits of a transaction's id, a snapshot has all 64.
+// Determines which transactions other sessions can see. The log contains 32 bits of a transaction's id, a snapshot all 64.
 
 /// A snapshot of PostgreSQL's list of running transactions: `pg_current_snapshot()`.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// All transactions below have ended.
+    /// All transactions with smaller ids have ended.
     xmin: u64,
-    /// No transaction from here on has begun.
+    /// Transactions with this or a larger id have not begun.
     xmax: u64,
     running: Vec<u64>,
 }
@@ -183,7 +183,7 @@ impl Snapshot {
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
-    /// Returns the 64-bit id: the one with these low bits that is nearest to `xmax`.
+    /// Returns the 64-bit id with these low bits that is nearest to `xmax`.
     pub fn full(&self, xid: u32) -> u64 {
         #[allow(
             clippy::cast_possible_truncation,
@@ -195,8 +195,8 @@ impl Snapshot {
     }
 }
 
-/// Returns the ids of all transactions that have one and have not ended. A snapshot does not have them all: its `xmax` is the id
-/// after the last one that ended.
+/// Returns the ids of all transactions that have not ended. A snapshot does not contain them all, because its `xmax` is the id after the
+/// last transaction that ended.
 pub fn unfinished(client: &mut Client) -> Result<HashSet<String>> {
     let query = "SELECT transactionid::text FROM pg_locks WHERE locktype = 'transactionid' AND granted";
     let rows = client.query(query, &[]).context("lost the PostgreSQL server")?;
@@ -219,7 +219,7 @@ pub fn lists(setting: &str, name: &str) -> bool {
 }
 
 /// Returns why the setting does not make every COMMIT wait for a standby of this name, or `None` if it does. The text contains the SQL
-/// that changes it.
+/// statement that changes it.
 pub fn objection(setting: &str, name: &str) -> Option<String> {
     let demand = parse(setting);
     let (count, mut names) = demand.map_or((0, Vec::new()), |demand| (demand.count, demand.names));
@@ -244,8 +244,8 @@ pub fn objection(setting: &str, name: &str) -> Option<String> {
     ))
 }
 
-/// Returns why COMMIT may wait for another standby of this name, or `None`. A follower that stands by has a database and no slot;
-/// PostgreSQL does not wait for it.
+/// Returns why COMMIT may wait for another standby of this name, or `None`. A standby follower has a session but no slot; PostgreSQL does
+/// not wait for it.
 pub fn duplicate(client: &mut Client, name: &str) -> Result<Option<String>> {
     let row = client.query_opt(
         "SELECT r.pid FROM pg_stat_replication r JOIN pg_stat_activity a USING (pid) \
@@ -262,9 +262,9 @@ pub fn duplicate(client: &mut Client, name: &str) -> Result<Option<String>> {
     .transpose()
 }
 
-/// Returns for whom `synchronous_commit` is `off` or `local` by default: roles, the database, the whole server.
+/// Returns the roles, the database or the server for which `synchronous_commit` is `off` or `local` by default.
 pub fn unsynchronous(client: &mut Client) -> Result<Option<String>> {
-    // The setting of this session's role does not concern writers, and hides the server's.
+    // The setting of this session's role does not concern writers, and hides the server's setting.
     let row = client.query_one(
         "WITH given AS (
              SELECT s.setrole, s.setdatabase, substr(line, 20) ~* '^(off|local|false|no|0)$' AS is_weak
@@ -294,7 +294,7 @@ fn quoted(name: &str) -> String {
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// Parses `FIRST n (names)`, `ANY n (names)`, `n (names)`, or a list of names, of which one is demanded.
+/// Parses `FIRST n (names)`, `ANY n (names)`, `n (names)`, or a list of names, one of which is required.
 fn parse(setting: &str) -> Option<Demand> {
     let text = setting.trim();
     let word = text.split(|character: char| !character.is_ascii_alphabetic()).next().unwrap_or_default();
@@ -330,13 +330,12 @@ fn split(list: &str) -> Vec<String> {
     names
 }
 
-// The publication, and a table's description and place in the catalogue. DDL is not in the log, so the follower compares this *definition*
-// before each heartbeat with the one that the filter was filled for.
+// The publication, and the definition of a table. DDL is not in the log, so before each heartbeat the follower compares the *definition*
+// with the one for which the filter was filled.
 
-/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication,
-/// whether row-level security hides rows from the follower, and whether tables inherit from it, and
-/// with its templates and the words of BF.RESERVE. Any DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
-/// locked.
+/// Reads the definition of a table: a hash of its object id, columns, storage, partitions, replica identity, publication, whether row-level
+/// security hides rows from the follower, whether tables inherit from it, its templates and the arguments of BF.RESERVE. Any DDL that rewrites
+/// the rows changes their file node. The query takes no lock, because DDL that has locked the table may wait for this follower.
 const DEFINITION: &str = "
     SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indkey,
         (SELECT string_agg(concat_ws(' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attgenerated), ','
@@ -395,7 +394,7 @@ impl Publication {
         Ok(Self { name: name.to_owned(), definition, covers })
     }
 
-    /// Returns whether the stream shows the changes of a table as its own, and whether it leaves out rows.
+    /// Returns whether the stream reports the changes of a table under the table itself, and whether it omits rows.
     pub fn covers(&self, client: &mut Client, table_oid: u32) -> Result<(bool, bool)> {
         let row = client.query_one(&self.covers, &[&self.name, &table_oid])?;
         Ok((row.try_get(0)?, row.try_get(1)?))

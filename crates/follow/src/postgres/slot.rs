@@ -17,7 +17,7 @@ use crate::table::Table;
 const OBJECT_IN_USE: &str = "55006";
 /// SQLSTATE of a publication that does not exist.
 const UNDEFINED_OBJECT: &str = "42704";
-/// How long a slot may still be in use that is dropped.
+/// How long to wait for a slot that is still in use before dropping it.
 const ABANDON: Duration = Duration::from_secs(5);
 
 /// This process's knowledge of its slot.
@@ -25,11 +25,11 @@ const ABANDON: Duration = Duration::from_secs(5);
 pub struct Known {
     /// Whether PostgreSQL could not read its log.
     pub is_unreadable: bool,
-    /// Whether this process has created it.
+    /// Whether this process has created the slot.
     pub is_new: bool,
 }
 
-/// PostgreSQL cannot read the slot's log: the publication did not exist when that was written.
+/// PostgreSQL cannot read the slot's log, because the publication did not exist when the log was written.
 #[derive(Debug)]
 pub struct Unreadable;
 
@@ -46,7 +46,7 @@ pub fn mark_unreadable(error: Error) -> Error {
 }
 
 /// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs or cannot read it. Waits for running
-/// transactions, however long they take.
+/// transactions without a time limit.
 pub fn ensure_slot(
     database: &mut Client,
     wire: &mut Wire,
@@ -56,7 +56,7 @@ pub fn ensure_slot(
     begins_anew: &mut dyn FnMut() -> Result<()>,
     stopping: &AtomicBool,
 ) -> Result<()> {
-    // Whatever happens now, the slot is another one afterwards.
+    // In any case, the slot is a new one afterwards.
     let is_unreadable = std::mem::take(&mut known.is_unreadable);
     let row = database.query_opt(
         "SELECT plugin::text, database = current_database(), wal_status FROM pg_replication_slots WHERE slot_name = $1",
@@ -98,10 +98,10 @@ pub fn ensure_slot(
     Ok(())
 }
 
-/// Drops the slot that this process has created. It would keep PostgreSQL's log for ever.
+/// Drops the slot that this process has created, which would otherwise retain PostgreSQL's log forever.
 pub fn abandon(database: &mut Client, name: &str) -> Result<()> {
     let begin = Instant::now();
-    // The connection that had it was closed a moment ago.
+    // The connection that used it was closed a moment ago.
     let query =
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active";
     while database.execute(query, &[&name])? == 0 {
@@ -112,14 +112,14 @@ pub fn abandon(database: &mut Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the process that sends the slot's log reads it, instead of waiting for more or for its client.
+/// Whether the process that sends the slot's log is reading it, and not waiting for new log or for its client.
 pub fn is_busy(database: &mut Client, name: &str) -> Result<bool> {
     let query = "SELECT coalesce(bool_or(coalesce(wait_event_type NOT IN ('Activity', 'Client', 'IPC'), true)), false) \
                  FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid WHERE slot_name = $1";
     Ok(database.query_one(query, &[&name])?.try_get(0)?)
 }
 
-/// Whether another process has the slot.
+/// Whether another process uses the slot.
 pub fn is_in_use(error: &Error) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == OBJECT_IN_USE)
 }

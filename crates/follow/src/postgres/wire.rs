@@ -25,14 +25,14 @@ use tokio_postgres::config::Host;
 use crate::database;
 use crate::engine::position::Place;
 
-/// How long PostgreSQL has to accept a connection, and to answer.
+/// The time limit for PostgreSQL to accept a connection, and to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// The tag of CopyBothResponse, which `postgres-protocol` does not know.
+/// The tag of CopyBothResponse, which `postgres-protocol` does not support.
 const COPY_BOTH: u8 = b'W';
-/// The number of bytes that one read asks for.
+/// The number of bytes that one read requests.
 const READ_SIZE: usize = 1 << 16;
 
-/// The settings that decide how the server writes values as text. Items are that text, so the stream and COPY need the same ones.
+/// The settings that determine the text form of values. Items consist of that text, so the stream and COPY need the same settings.
 pub const TEXT_SETTINGS: [(&str, &str); 6] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO, YMD"),
@@ -73,7 +73,7 @@ impl Socket {
         sockopt::set_tcp_keepidle(&stream, TIMEOUT / 2)?;
         sockopt::set_tcp_keepintvl(&stream, TIMEOUT / 5)?;
         sockopt::set_tcp_keepcnt(&stream, 3)?;
-        // A confirmation that waits for another packet would delay every synchronous COMMIT.
+        // If a confirmation waited for another packet, every synchronous COMMIT would be delayed.
         stream.set_nodelay(true)?;
         let Some(tls) = tls else { return Ok(Self::Tcp(stream)) };
         let mut request = BytesMut::new();
@@ -86,8 +86,8 @@ impl Socket {
         Ok(Self::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 
-    /// Waits until there is something to read. Returns false after the timeout. A read timeout of the socket would be rounded up to the
-    /// kernel's ticks: 1 ms to 4 ms or 8 ms.
+    /// Waits until data can be read. Returns false after the timeout. A read timeout of the socket would be rounded up to the kernel's
+    /// ticks: 1 ms to 4 ms or 8 ms.
     fn is_readable_within(&mut self, timeout: Duration) -> Result<bool> {
         if let Self::Tls(stream) = self
             && stream.conn.process_new_packets()?.plaintext_bytes_to_read() > 0
@@ -139,7 +139,7 @@ impl Write for Socket {
 pub enum Event {
     /// A message of the output plugin.
     Data(Bytes),
-    /// The server has sent everything before this position. `must_reply`: it wants a status update at once.
+    /// The server has sent everything before this position. `must_reply`: it requests a status update at once.
     Keepalive { end: Place, must_reply: bool },
 }
 
@@ -147,13 +147,12 @@ pub enum Event {
 pub struct Wire {
     socket: Socket,
     input: BytesMut,
-    /// Since when a keepalive has been requested and nothing has arrived.
+    /// The time at which a keepalive was requested, if nothing has arrived since.
     asked: Option<Instant>,
 }
 
 impl Wire {
-    /// Connects to the database's server in replication mode.
-    /// No error contains the password.
+    /// Connects to the database's server in replication mode. Errors never contain the password.
     pub fn connect(config: &Config) -> Result<Self> {
         let host = config.get_hosts().first().context("the database's URL names no host")?;
         let port = config.get_ports().first().copied().unwrap_or(5432);
@@ -173,7 +172,8 @@ impl Wire {
             ("application_name", config.get_application_name().unwrap_or("bloomgate")),
         ];
         parameters.extend(TEXT_SETTINGS);
-        // The limits of the database or the role are for applications. Creating a slot waits as long as a transaction runs.
+        // The limits of the database or the role are meant for applications. Creating a slot waits until all running transactions have
+        // ended.
         parameters.extend([("statement_timeout", "0"), ("lock_timeout", "0")]);
         let mut output = BytesMut::new();
         frontend::startup_message(parameters, &mut output)?;
@@ -211,8 +211,8 @@ impl Wire {
         }
     }
 
-    /// Executes a replication command. Returns the fields of its only row, or none. While the server does not answer, calls `silence`
-    /// every ten seconds and at each signal, and continues to wait if that succeeds.
+    /// Executes a replication command. Returns the fields of its only row, or an empty list. While the server does not answer, calls
+    /// `silence` every ten seconds and at each signal, and continues to wait if that succeeds.
     pub fn query(&mut self, text: &str, mut silence: impl FnMut() -> Result<()>) -> Result<Vec<String>> {
         let mut output = BytesMut::new();
         frontend::query(text, &mut output)?;
@@ -255,7 +255,7 @@ impl Wire {
             }
             match self.message()? {
                 Message::ErrorResponse(body) => return Err(refused(&body)),
-                // The end of an earlier attempt that was refused.
+                // These messages end an earlier, refused attempt.
                 Message::ReadyForQuery(_) | Message::NoticeResponse(_) | Message::ParameterStatus(_) => {}
                 _ => bail!(UNEXPECTED),
             }
@@ -278,7 +278,7 @@ impl Wire {
         }
     }
 
-    /// Whether nothing has arrived in [`TIMEOUT`] although a keepalive was requested. The next such time begins now.
+    /// Whether nothing has arrived in [`TIMEOUT`] although a keepalive was requested. If so, the next period begins now.
     pub fn was_silent(&mut self) -> bool {
         let was_silent = self.asked.is_some_and(|asked| asked.elapsed() >= TIMEOUT);
         if was_silent {
@@ -292,15 +292,15 @@ impl Wire {
         matches!(Header::parse(&self.input), Ok(Some(header)) if usize::try_from(header.len()).is_ok_and(|length| self.input.len() > length))
     }
 
-    /// Confirms a position: the server may discard the log before it, and synchronous COMMITs before it return. `asks`: requests a
-    /// keepalive, which tells how far the stream is.
+    /// Confirms a position: the server may discard the log before it, and synchronous COMMITs before it return. `asks`: whether to
+    /// request a keepalive, which contains the position of the stream.
     pub fn confirm(&mut self, position: Place, asks: bool) -> Result<()> {
         let mut status = Vec::with_capacity(34);
         status.push(b'r');
         for _ in 0..3 {
             status.extend(position.0.to_be_bytes());
         }
-        // The client's clock, which the server only displays.
+        // The client's clock, which the server only shows in its statistics.
         status.extend(0_u64.to_be_bytes());
         status.push(asks.into());
         let mut output = BytesMut::new();
@@ -349,7 +349,7 @@ impl Wire {
             Ok(0) => bail!("the PostgreSQL server closed the connection"),
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
-            // The rest of an encrypted packet.
+            // The rest of an encrypted packet has not arrived.
             Err(error) if error.kind() == ErrorKind::WouldBlock => unanswered().map(|()| false),
             Err(error) => Err(anyhow!(error).context("lost the PostgreSQL server")),
         }
@@ -360,7 +360,7 @@ impl Wire {
     }
 }
 
-/// Does not wait any longer.
+/// Returns the error after a timeout.
 pub fn unanswered() -> Result<()> {
     bail!(UNANSWERED)
 }
