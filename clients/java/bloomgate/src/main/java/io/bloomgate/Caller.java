@@ -37,7 +37,7 @@ final class Caller implements Executor {
     /** Whether a thread receives the replies of servers. */
     private static final ThreadLocal<Boolean> BRINGS_REPLIES = new ThreadLocal<>();
 
-    /** Records that this thread receives the replies of servers: a blocking call in it would wait for itself. */
+    /** Records that this thread receives the replies of servers. A blocking call in it would wait for itself. */
     static void bringsReplies() {
         if (BRINGS_REPLIES.get() == null) {
             BRINGS_REPLIES.set(true);

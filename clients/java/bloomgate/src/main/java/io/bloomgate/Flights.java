@@ -18,8 +18,8 @@ import org.jspecify.annotations.Nullable;
  * Coalesces the fetches of a process: callers wait here for a row that another caller loads.
  *
  * <p>A caller that waits inside the server (BF.FETCH with WAIT) occupies a connection, and gets the lease if the loading caller gives up.
- * So at most one caller per row waits there. Others wait in the process until that caller is done, and share its outcome or that of the
- * next fetch. They occupy no connection and, if they are asynchronous, no thread.
+ * So at most one caller per row waits there. Others wait in the process until that caller is done, and share its outcome or the outcome of
+ * the next fetch. They occupy no connection and, if they are asynchronous, no thread.
  *
  * <p>A guard has two sets: callers that load without a lease must not wait for a caller that probes a hung server.
  */

@@ -25,11 +25,11 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * A cache in front of a database table, with a filter of all its ids. Ids that do not exist never reach the database, and one caller loads
- * a row that many request. {@code docs/guard.md} of the project has the protocol. Thread-safe.
+ * a row that many request. {@code docs/guard.md} of the project specifies the protocol. Thread-safe.
  *
  * <p>Ids are items of the filter, as in {@link Filter}: texts, bytes or whole numbers. Their type is {@code K}, or {@code Object} for ids
  * of several types. Rows are of the type {@code V}. A loader returns null if the row does not exist. With a {@code ttl} of null, the
- * guard's applies.
+ * guard's {@code ttl} applies.
  */
 public final class Guard<K, V> {
     /**
@@ -531,9 +531,9 @@ public final class Guard<K, V> {
         }
 
         /**
-         * For a table that {@code bloomgate follow} follows. Writers need no guard: {@code changed}, {@code announce}, {@code confirm} and
-         * {@code forget} send nothing. Rows are reported absent only while the follower's heartbeat exists, and callers wait for a row with
-         * a write in flight.
+         * For a table that is followed by {@code bloomgate follow}. Writers need no guard: {@code changed}, {@code announce}, {@code
+         * confirm} and {@code forget} send nothing. Rows are reported absent only while the follower's heartbeat exists, and callers wait
+         * for a row with a write in flight.
          */
         public Builder<V> feed(boolean isFed) {
             feed = isFed;

@@ -66,7 +66,7 @@ final class Keys {
         }
     }
 
-    /** The keys of `bloomgate follow` for a filter, named by the rule of crates/follow/src/config.rs. */
+    /** The keys that `bloomgate follow` uses for a filter; crates/follow/src/config.rs defines their names. */
     static final class FeedKeys {
         final byte[] heartbeat;
         final byte[] inFlight;

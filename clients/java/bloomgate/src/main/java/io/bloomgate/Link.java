@@ -30,7 +30,7 @@ final class Link {
     private static final int MOST_COMMANDS = 500;
     private static final long MOST_BYTES = (long) Items.WINDOW_COMMANDS * Items.COMMAND_BYTES;
 
-    /** The guard's commands. Only an older module can report a syntax error in them, because their words are fixed. */
+    /** The guard's commands. Only an older module can report a syntax error in them, because their options are fixed. */
     private static final Set<String> GUARDS = Set.of("BF.FETCH", "BF.MFETCH", "BF.FILL", "BF.CHANGED", "BF.MCHANGED");
 
     private final Deque<Asking> queue = new ArrayDeque<>();

@@ -40,7 +40,7 @@ final class Reading<V> extends Fetching<V> {
         CompletableFuture<Map<String, V>> load(List<Row> rows, Caller caller);
     }
 
-    /** Loaded rows encoded, and decoded again, so that every caller gets what the cache would return. */
+    /** Loaded rows encoded, and decoded again, so that every caller gets the value that the cache would return. */
     private record Loaded<V>(Map<String, byte[]> encoded, Map<String, V> rows) {}
 
     private final AtomicLong clock = new AtomicLong();
@@ -398,8 +398,8 @@ final class Reading<V> extends Fetching<V> {
     }
 
     /**
-     * Fetches cached values that may be old. Ends with null unless all rows have a value. Values that were fetched before a load do not
-     * qualify: a row may have changed during the load, which deletes its value.
+     * Fetches cached values that may be old. Ends with null unless all rows have a value. Values that were fetched before a load must not
+     * be used: a row may have changed during the load, which deletes its value.
      */
     private CompletableFuture<Map<String, V>> oldValues(List<Row> rows, Caller caller) {
         return fetch(rows, 0, caller, "PEEK").thenApply(found -> {

@@ -10,7 +10,7 @@ import java.util.List;
 final class Rethrown {
     private Rethrown() {}
 
-    /** Whether the stack trace of an error contains the callers of a method, as for an error that was created below it. */
+    /** Whether the stack trace of an error contains the callers of a method, because the error was created below that method. */
     static boolean names(Throwable error, Throwable method) {
         List<StackTraceElement> lines = Arrays.asList(error.getStackTrace());
         List<StackTraceElement> callers = Arrays.asList(method.getStackTrace());

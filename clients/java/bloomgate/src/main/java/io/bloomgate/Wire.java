@@ -22,7 +22,7 @@ import java.util.concurrent.ConcurrentHashMap;
 /**
  * A connection of Lettuce, which ends when it is lost. Lettuce would reconnect and repeat the commands without a reply. A repeated add
  * would answer that the item was present, and a repeated fetch would wait for its own lease. So this class closes Lettuce's connection
- * before that, and completes the commands, because Lettuce does not write completed commands.
+ * before it reconnects, and completes the commands, because Lettuce does not write completed commands.
  */
 final class Wire implements RedisConnectionStateListener {
     private final StatefulRedisConnection<byte[], byte[]> connection;
@@ -112,7 +112,7 @@ final class Wire implements RedisConnectionStateListener {
         }
     }
 
-    /** A reply of any type. RESP2 has 1 and 0 instead of booleans. */
+    /** A reply of any type. In RESP2, booleans are 1 and 0. */
     private static final class Reply extends NestedMultiOutput<byte[], byte[]> {
         private boolean isList;
 

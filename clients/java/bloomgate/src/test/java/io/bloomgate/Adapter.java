@@ -41,10 +41,12 @@ import java.util.concurrent.ConcurrentHashMap;
 final class Adapter {
     static final ObjectMapper MAPPER = new ObjectMapper();
 
-    /** The needs of cases that this client has. There is no event loop, and one connection for all commands that do not wait. */
+    /**
+     * The abilities of this client that cases may need. There is no event loop, and only one connection for all commands that do not wait.
+     */
     private static final List<String> ABILITIES = List.of("cancel", "timeout", "share", "pause", "fatal", "resp2", "resp3");
 
-    /** Longer than any case takes. */
+    /** Longer than the duration of any case. */
     private static final long PATIENCE_MS = 120_000;
 
     /** The error that an actor's function throws on request of a case. */
@@ -54,7 +56,7 @@ final class Adapter {
         }
     }
 
-    /** The same for more than an error. */
+    /** The same for a fatal error. */
     static final class FatalError extends Error {
         FatalError(String message) {
             super(message);
@@ -81,7 +83,7 @@ final class Adapter {
             given = from.get("with");
         }
 
-        /** Reports that the client calls the actor's function, which ends as the runner says later. */
+        /** Reports that the client calls the actor's function, whose outcome the runner determines later. */
         CompletableFuture<JsonNode> begin(Collection<?> ids) {
             CompletableFuture<JsonNode> outcome = new CompletableFuture<>();
             int number;
@@ -138,7 +140,7 @@ final class Adapter {
         }
     }
 
-    /** Does what a message says. What may block has a thread of its own. */
+    /** Executes a message. Actions that may block run in a separate thread. */
     private void take(JsonNode message) {
         if (message.has("start")) {
             CaseProcess process = processes.get(message.get("process").intValue());
@@ -199,13 +201,13 @@ final class Adapter {
                 .waitingConnections(options.has("connections") ? options.get("connections").intValue() / 2 : 16)
                 .build();
         if (ports.size() == 1) {
-            // A busy machine may need longer for the first connection than the time limit of a case.
+            // On a busy machine, the first connection may take longer than the time limit of a case.
             client.link.connection.send(List.of(Link.command(null, "PING"))).get(0).join();
         }
         return new CaseProcess(lettuce, client, message, isAsync);
     }
 
-    /** Begins a call: in a thread of its own, if it blocks. */
+    /** Begins a call; a blocking call runs in a separate thread. */
     private static void begin(CaseProcess process, Call call) {
         CompletableFuture<?> future;
         try {
@@ -231,14 +233,14 @@ final class Adapter {
         });
         call.canceller = () -> {
             thread.interrupt();
-            // The call has noticed, so that what the case does next is later.
+            // Waits until the call has noticed the interrupt, so that the case continues after it.
             Servers.eventually("the interrupt", () -> !thread.isInterrupted() || !thread.isAlive());
         };
         thread.setDaemon(true);
         thread.start();
     }
 
-    /** Returns the names that the cases have for an error. */
+    /** Returns the names of an error in the cases. */
     private static List<String> names(Throwable error) {
         if (error instanceof TimedOut) {
             return List.of("TimeoutError", "connection");
@@ -277,7 +279,7 @@ final class Adapter {
         };
     }
 
-    /** Returns items. Where a batch is expected, Java's compiler refuses a text. */
+    /** Returns items. In place of a batch, Java's compiler would refuse a text. */
     static List<Object> items(JsonNode items) {
         if (items.isTextual()) {
             throw new IllegalArgumentException("a text is no list");
@@ -287,7 +289,7 @@ final class Adapter {
         return list;
     }
 
-    /** Returns a result as JSON would write it. */
+    /** Converts a result to JSON values. */
     static JsonNode plain(Object found) {
         if (found == null) {
             return NullNode.getInstance();

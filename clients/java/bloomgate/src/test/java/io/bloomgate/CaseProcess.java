@@ -24,7 +24,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.regex.Pattern;
 
-/** What one process of a case has: a client, and the objects of the case, which are made when they are used first. */
+/** The state of one process of a case: a client, and the objects of the case, which are created on first use. */
 final class CaseProcess {
     private final AbstractRedisClient lettuce;
     private final Bloomgate client;
@@ -67,7 +67,7 @@ final class CaseProcess {
         return guard;
     }
 
-    /** Sets an option of a builder. Java's compiler refuses one that it does not have. */
+    /** Sets an option of a builder. Java's compiler would refuse an unknown option. */
     private static void set(Object builder, String name, JsonNode value) {
         boolean isMs = name.endsWith("_ms");
         String method = camel(isMs ? name.substring(0, name.length() - 3) : name);
@@ -144,7 +144,7 @@ final class CaseProcess {
         };
     }
 
-    /** Returns a loaded value as the client gets it. */
+    /** Converts a loaded value for the client. */
     private Object value(JsonNode value) {
         if (value == null || value.isNull()) {
             return null;
@@ -155,7 +155,7 @@ final class CaseProcess {
         return value.isTextual() ? value.textValue().getBytes(StandardCharsets.UTF_8) : Adapter.item(value);
     }
 
-    /** Begins an asynchronous call. Returns null if the client only has one that blocks. */
+    /** Begins an asynchronous call. Returns null if the client has only a blocking call. */
     CompletableFuture<?> asynchronous(Call call) {
         if (!isAsync) {
             return null;
@@ -188,7 +188,7 @@ final class CaseProcess {
         }
     }
 
-    /** What an asynchronous call of the client calls. */
+    /** The function that an asynchronous call of the client calls. */
     private static <T> CompletableFuture<T> called(Call call, Collection<?> ids, Function<JsonNode, T> convert) {
         CompletableFuture<JsonNode> begun = call.begin(ids);
         CompletableFuture<T> result = begun.thenApply(convert);
@@ -207,7 +207,7 @@ final class CaseProcess {
         return loaded;
     }
 
-    /** What a blocking call of the client calls. */
+    /** The function that a blocking call of the client calls. */
     private static JsonNode await(Call call, Collection<?> ids) throws Exception {
         try {
             return call.begin(ids).get();
@@ -219,7 +219,7 @@ final class CaseProcess {
         }
     }
 
-    /** Makes a call that blocks. */
+    /** Makes a blocking call. */
     Object perform(Call call) {
         JsonNode given = call.given;
         String[] name = call.name.split("\\.");
@@ -252,7 +252,7 @@ final class CaseProcess {
         }
     }
 
-    /** Returns those arguments as options that are no arguments of the method itself. */
+    /** Returns the arguments as options, except the method's own arguments. */
     private static CreationOptions creation(JsonNode given, String... others) {
         CreationOptions options = CreationOptions.defaults();
         given.fieldNames().forEachRemaining(name -> {

@@ -39,7 +39,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What Lettuce's clients bring: TLS, Sentinel, and the topology of a cluster, whose redirections this package follows. */
+/** Features of Lettuce's clients: TLS, Sentinel, and the topology of a cluster, whose redirections this package follows. */
 class ConnectionsTest {
     private final Servers servers = new Servers();
 
@@ -51,7 +51,7 @@ class ConnectionsTest {
         servers.close();
     }
 
-    /** Starts a program, and returns it. The test is skipped if it is missing. */
+    /** Starts a program, and returns it. The test is skipped if the program is missing. */
     private Process program(String... words) {
         try {
             return new ProcessBuilder(words).redirectErrorStream(true).redirectOutput(folder.resolve("output").toFile()).start();
@@ -61,7 +61,7 @@ class ConnectionsTest {
         }
     }
 
-    /** Returns a client for which a busy machine is not too slow. */
+    /** Returns a client with a time limit that is long enough for a busy machine. */
     private static Bloomgate patient(AbstractRedisClient lettuce) {
         return Bloomgate.builder(lettuce).timeout(Duration.ofMinutes(1)).build();
     }
@@ -122,7 +122,7 @@ class ConnectionsTest {
         }
     }
 
-    /** A server that needs longer for a connection than a command may take. */
+    /** A server that takes longer to accept a connection than a command may take. */
     @Test
     void connectingHasALimitOfItsOwn() throws Exception {
         var server = servers.start();
@@ -138,7 +138,7 @@ class ConnectionsTest {
         }
     }
 
-    /** Lettuce must be the one that the build asks for. */
+    /** The version of Lettuce must be the one that the build requests. */
     @Test
     void lettuceHasItsVersion() {
         String asked = System.getProperty("lettuce.version");
@@ -199,7 +199,7 @@ class ConnectionsTest {
         }
     }
 
-    /** Lettuce's clients are shut down with their threads and timers, as Spring's connection factory does. */
+    /** Lettuce's clients are shut down with their threads and timers, as by Spring's connection factory. */
     @Test
     void anotherClientFollowsOneThatWasShutDown() {
         String uri = "redis://127.0.0.1:" + servers.start().port();
@@ -236,7 +236,7 @@ class ConnectionsTest {
         }
     }
 
-    /** Lettuce's threads end with the last client that has used them: this library's own clients have to end, too. */
+    /** Lettuce's threads end with the last client that has used them, so this library's own clients must end, too. */
     @Test
     void closingEndsAllThreads() {
         String node = "redis://127.0.0.1:" + servers.startCluster().get(0).port();
@@ -257,7 +257,7 @@ class ConnectionsTest {
                 .map(name -> name.replaceAll("-[0-9]+$", "")).collect(Collectors.toSet());
     }
 
-    /** A slot moves while the client believes that its first node has it. */
+    /** A slot moves while the client still assumes its first node. */
     @Test
     void aClusterRedirectsCommands() {
         List<Servers.Server> nodes = servers.startCluster();

@@ -6,9 +6,9 @@ import java.io.IOException;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** When a fill opens its source of ids. */
+/** The time at which a fill opens its source of ids. */
 class FillSourceTest {
-    /** A row that is committed after the source was opened is announced to the filling name: it must exist before. */
+    /** A row that is committed after the source was opened is announced to the filling name, so this key must exist before. */
     @Test
     void theSourceIsOpenedWhenWritersCanAnnounceToTheFillingName() throws IOException {
         try (Servers servers = new Servers()) {

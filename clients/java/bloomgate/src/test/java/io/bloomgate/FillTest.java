@@ -11,7 +11,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** A source of ids that fails midway: the filter does not go live without the rest. */
+/** A source of ids that fails midway: the incomplete filter is not renamed. */
 class FillTest {
     private final Servers servers = new Servers();
 
@@ -20,7 +20,7 @@ class FillTest {
         servers.close();
     }
 
-    /** Returns ids whose source fails behind the first windows of commands. */
+    /** Returns ids whose source fails after the first windows of commands. */
     private static Iterable<Integer> failing(RuntimeException failure) {
         Stream<Integer> ids = IntStream.range(0, 20_000).mapToObj(id -> {
             if (id == 17_000) {

@@ -31,7 +31,7 @@ import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** Many callers of one guard at once: how often they load a row that the server does not bring. */
+/** Many concurrent callers of one guard: how often they load a row that the server does not return. */
 class GuardCrowdTest {
     private static final int CALLERS = 1000;
 
@@ -50,7 +50,7 @@ class GuardCrowdTest {
         return Guard.builder(client, "users", Codec.bytes());
     }
 
-    /** Returns a client for which a busy machine is not too slow. */
+    /** Returns a client with a time limit that is long enough for a busy machine. */
     private Bloomgate patient(int port) {
         RedisClient client = RedisClient.create(Servers.RESOURCES, "redis://127.0.0.1:" + port);
         clients.add(client);
@@ -82,13 +82,13 @@ class GuardCrowdTest {
         return Keys.latin(found.get(60, TimeUnit.SECONDS).orElseThrow());
     }
 
-    /** Ends loads with their numbers until all readers have a row, and returns how many there were. Two never run at once. */
+    /** Completes loads with their numbers until all readers have a row, and returns the number of loads. Two loads never run at once. */
     private int serve(List<CompletableFuture<Optional<byte[]>>> readers) throws Exception {
         int number = 0;
         while (!readers.stream().allMatch(CompletableFuture::isDone)) {
             CompletableFuture<byte[]> load = loads.poll(10, TimeUnit.MILLISECONDS);
             if (load != null) {
-                // While it runs, the others arrive.
+                // The other readers arrive while the load runs.
                 Thread.sleep(200);
                 assertTrue(loads.isEmpty(), "two loads at once");
                 load.complete(Keys.ascii(String.valueOf(++number)));
@@ -101,7 +101,7 @@ class GuardCrowdTest {
     void withoutAServerACrowdSharesALoad() throws Exception {
         try (Bloomgate client = withoutServer()) {
             var readers = crowd(guard(client).build());
-            // A reader that learns late that there is no server may have missed the load of the others.
+            // A reader that notices the missing server late may have missed the load of the others.
             int number = serve(readers);
             assertTrue(number <= CALLERS / 10, number + " loads");
         }
@@ -137,7 +137,7 @@ class GuardCrowdTest {
         }
     }
 
-    /** Without a server, each of two loads would wait for the other one's. */
+    /** Without a server, each of two loads would wait for the other. */
     @Test
     void twoLoadsThatNeedEachOthersRowsEnd() throws Exception {
         try (Bloomgate client = withoutServer()) {
@@ -177,7 +177,7 @@ class GuardCrowdTest {
             Guard<Integer, byte[]> guard = guard(client).build();
             List<CompletableFuture<Map<Integer, Optional<byte[]>>>> readers = new ArrayList<>();
             for (int reader = 0; reader < 20; reader++) {
-                // They share some of their rows only.
+                // The readers share only some of their rows.
                 readers.add(guard.getAllAsync(ids.subList(reader, ids.size()), some -> {
                     Map<Integer, byte[]> rows = new HashMap<>();
                     some.forEach(id -> rows.put(id, running.add(id) ? Keys.ascii("row " + id) : null));
@@ -197,7 +197,7 @@ class GuardCrowdTest {
         }
     }
 
-    /** The end of a thread, as ThreadDeath was. */
+    /** The end of a thread, like ThreadDeath. */
     private static final class Fatal extends Error {}
 
     @Test
@@ -281,7 +281,7 @@ class GuardCrowdTest {
             }
             Thread.sleep(200);
             assertNull(scripted.unexpected());
-            // The fill precedes the fetches that were not sent when its load had ended.
+            // The fill is sent before the fetches that were still queued when its load ended.
             sent.remove().answer(lease);
             int fetches = 500;
             var next = scripted.next("a fetch");

@@ -21,14 +21,14 @@ import java.util.function.IntFunction;
 import java.util.stream.IntStream;
 
 /**
- * Hits of the guard beside Lettuce's own GET: prints {@code threads,hits per second,GETs per second} for each round, and then the same for
- * futures. 1000 rows of 200 bytes are cached, and each caller looks up one random row after another. The server needs the module, and loses
- * the keys that begin with {@code bench}.
+ * Compares hits of the guard with Lettuce's own GET: prints {@code threads,hits per second,GETs per second} for each round, and then the
+ * same for futures. 1000 rows of 200 bytes are cached, and each caller looks up one random row after another. The server needs the module;
+ * keys that begin with {@code bench} are deleted.
  *
- * <p>With {@code --others} it prints instead how often 10,000 gets of one row load it, how long they take beside a server that does not
- * answer, and how often a load that fails is called. In clients/java, after {@code mvn install -DskipTests}:
- * {@code mvn -q -pl bloomgate test-compile exec:java -Dexec.classpathScope=test -Dexec.mainClass=io.bloomgate.GuardFigures
- * -Dexec.args="--callers 64 --rounds 7 --lookups 64000 redis://127.0.0.1:6379"}
+ * <p>With {@code --others} it prints instead how many loads 10,000 gets of one row cause, how long the gets take while a server does not
+ * answer, and how often a failing load is called. In clients/java, after {@code mvn install -DskipTests}: {@code mvn -q -pl bloomgate
+ * test-compile exec:java -Dexec.classpathScope=test -Dexec.mainClass=io.bloomgate.GuardFigures -Dexec.args="--callers 64 --rounds 7
+ * --lookups 64000 redis://127.0.0.1:6379"}
  */
 public final class GuardFigures {
     private static final int ROWS = 1000;
@@ -104,7 +104,7 @@ public final class GuardFigures {
         }
     }
 
-    /** Returns how many lookups of random rows a second the callers make together, each in a thread of its own. */
+    /** Returns the total lookups of random rows per second of the callers, each in a separate thread. */
     private double threads(int number, IntConsumer look) throws Exception {
         AtomicInteger left = new AtomicInteger(number);
         ExecutorService executor = Executors.newFixedThreadPool(callers);
@@ -120,7 +120,7 @@ public final class GuardFigures {
         return number / ((System.nanoTime() - begun) / 1e9);
     }
 
-    /** The same for callers that begin the next lookup when the one before has ended. */
+    /** The same for callers that begin the next lookup when the previous one has ended. */
     private double futures(IntFunction<CompletableFuture<?>> look) {
         long begun = System.nanoTime();
         CompletableFuture.allOf(IntStream.range(0, callers).mapToObj(caller -> chain(look, lookups / callers))
@@ -159,7 +159,7 @@ public final class GuardFigures {
         System.out.printf("10,000 gets of one row, which takes 100 ms to load: %d loads, %.0f ms%n", loads.get(), GETS / rate * 1000);
     }
 
-    /** Measures a server that takes connections and never answers, with a time limit of a second. */
+    /** Measures gets while a server accepts connections and never answers, with a time limit of a second. */
     private void hungServer() throws Exception {
         try (ServerSocket hung = new ServerSocket(0, 1000, InetAddress.getLoopbackAddress());
                 Bloomgate client = Bloomgate.connect("redis://127.0.0.1:" + hung.getLocalPort())) {

@@ -25,7 +25,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** Calls that frameworks make: inside transactions, with unknown outcomes, with futures and with exceptions of their own. */
+/** Calls of frameworks: inside transactions, with unknown outcomes, with futures and with their own exceptions. */
 class GuardUsesTest {
     private final Servers servers = new Servers();
     private Servers.Server server;
@@ -73,11 +73,11 @@ class GuardUsesTest {
         assertFalse(guard.peek(17).isPresent());
         assertEquals("its own", text(guard.getInTransaction(17, loader("its own"))));
         assertEquals(0, server.commands().exists("{users}:17"));
-        // The lease of the look was over at once: this call neither waits nor gets what the transaction has seen.
+        // The lookup's lease ended at once, so this call does not wait, nor does it get the transaction's view of the row.
         assertEquals("Ann", text(guard.get(17, loader("Ann"))));
         assertEquals("Ann", text(guard.getInTransaction(17, NEVER)));
         assertEquals("Ann", text(guard.peekAsync(17).get(60, TimeUnit.SECONDS)));
-        // A row that the transaction has added is not in the filter, or is, and not committed.
+        // A row that the transaction has added is not in the filter, or is in the filter but not committed.
         assertEquals(Optional.empty(), guard.get(99, NEVER));
         assertEquals("new", text(guard.getInTransaction(99, loader("new"))));
         // Another caller loads.
@@ -126,7 +126,7 @@ class GuardUsesTest {
         server.commands().configResetstat();
         var confirmed = guard.confirmUnknownAsync(List.of(17));
         Servers.eventually("the first confirmation", () -> server.commands().info("commandstats").contains("cmdstat_bf.changed:calls=1"));
-        // A commit that has landed meanwhile, behind a reader that has filled the row before it.
+        // A commit takes effect after a reader has filled the earlier row.
         guard.get(17, loader("old"));
         confirmed.get(60, TimeUnit.SECONDS);
         assertEquals("new", text(guard.get(17, loader("new"))));
@@ -166,18 +166,18 @@ class GuardUsesTest {
         assertSame(down, shared.getCause());
         assertSame(down, assertThrows(ExecutionException.class, () -> leading.get(60, TimeUnit.SECONDS)).getCause());
         failing.get(60, TimeUnit.SECONDS);
-        // What has data of its own stays as it is.
+        // An exception with its own data is not copied.
         class NotFound extends IllegalStateException {
             final int id = 17;
         }
         NotFound own = new NotFound();
         assertSame(own, Rethrown.here(own));
-        // An error of a loader's own call names the line inside the loader, too.
+        // The stack trace of an error of a loader's own call also contains the line inside the loader.
         var inner = assertThrows(BloomgateException.FilterMissing.class, () -> guard.get(18, id -> row(new Filter(client, "missing").info().toString())));
         assertTrue(Arrays.stream(inner.getStackTrace()).filter(line -> line.getMethodName().startsWith("lambda$tracesName")).count() > 1);
     }
 
-    /** The loaders of the guard, and futures of all that blocks. */
+    /** The loaders of the guard, and the asynchronous variants of blocking calls. */
     @Test
     void whatBlocksHasAFuture() throws Exception {
         Filter filter = new Filter(client, "siphash");
@@ -203,7 +203,7 @@ class GuardUsesTest {
     void loadersDoNotRunInTheThreadsOfLettuce() throws Exception {
         Guard<Integer, byte[]> guard = guard().build();
         AtomicReference<String> thread = new AtomicReference<>();
-        // A loader that blocks, and asks the server itself: in a thread of Lettuce it would wait for ever.
+        // A blocking loader that queries the server itself: in a thread of Lettuce it would wait forever.
         var found = guard.getAsync(17, id -> {
             thread.set(Thread.currentThread().getName());
             return CompletableFuture.completedFuture(guard.get(18, loader("Eve")).orElseThrow());
@@ -217,14 +217,14 @@ class GuardUsesTest {
         assertEquals("bloomgate", thread.get());
     }
 
-    /** A program that evicts where a future has ended: its thread brings the replies of the server. */
+    /** A program that evicts in the continuation of a future, in the thread that receives the replies of the server. */
     @Test
     void aBlockingCallInAThreadOfLettuceIsRefused() throws Exception {
         Guard<Integer, byte[]> guard = guard().build();
         assertEquals("Ann", text(guard.get(17, loader("Ann"))));
         AtomicReference<Thread> thread = new AtomicReference<>();
         CompletableFuture<Void> evicted = new CompletableFuture<>();
-        // The reply comes after the stage was added, also on a fast machine.
+        // The reply arrives after the stage was added, even on a fast machine.
         server.commands().clientPause(300);
         guard.getAsync(17, id -> null).thenAccept(row -> {
             thread.set(Thread.currentThread());
@@ -233,7 +233,7 @@ class GuardUsesTest {
         var refused = assertThrows(ExecutionException.class, () -> evicted.get(60, TimeUnit.SECONDS)).getCause();
         assertTrue(assertInstanceOf(IllegalStateException.class, refused).getMessage().contains("returns a future"), refused.toString());
         assertTrue(thread.get().getName().startsWith("lettuce-"), thread.get().getName());
-        // Neither has the thread waited, nor is anything lost by it.
+        // The thread has not waited, and nothing is lost.
         assertEquals("Ann", text(guard.getAsync(17, id -> null).get(60, TimeUnit.SECONDS)));
         server.commands().clientPause(300);
         guard.getAsync(17, id -> null).thenCompose(row -> guard.confirmAsync(List.of(17))).get(60, TimeUnit.SECONDS);

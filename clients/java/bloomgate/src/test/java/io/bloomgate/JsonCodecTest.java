@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** The codec of the Jackson that is in the class path: the build runs this with Jackson 2, and without it with Jackson 3. */
+/** The codec for the Jackson on the class path: the build runs this test with Jackson 2, and again with only Jackson 3. */
 class JsonCodecTest {
     record User(String name, int age) {}
 

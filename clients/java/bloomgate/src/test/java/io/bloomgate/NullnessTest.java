@@ -15,7 +15,7 @@ import org.jspecify.annotations.NullMarked;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 
-/** The annotations of JSpecify, which Kotlin and other compilers read: where null is possible, and that it is not elsewhere. */
+/** The annotations of JSpecify, from which Kotlin and other compilers determine where null is possible. */
 class NullnessTest {
     @Test
     void nullIsOnlyWhereItIsAnnotated() throws Exception {

@@ -11,7 +11,7 @@ import java.time.Duration;
 import java.util.Locale;
 import org.junit.jupiter.api.Test;
 
-/** The ranges and defaults of a guard's options are those of clients/specification/options.json. */
+/** The ranges and defaults of a guard's options match clients/specification/options.json. */
 class OptionsTest {
     private static Guard.Builder<byte[]> guard(Bloomgate client) {
         return Guard.builder(client, "users", Codec.bytes());

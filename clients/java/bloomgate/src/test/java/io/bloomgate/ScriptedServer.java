@@ -17,15 +17,15 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** A server whose replies a test writes. It answers the commands of Lettuce itself, in RESP3. */
+/** A server whose replies a test provides. It answers Lettuce's own commands by itself, in RESP3. */
 final class ScriptedServer implements Closeable {
     private static final Map<String, String> AUTOMATIC = Map.of(
             "HELLO", "%3\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$4\r\nrole\r\n$6\r\nmaster\r\n",
             "CLIENT", "+OK\r\n", "PING", "+PONG\r\n", "COMMAND", "*0\r\n");
 
-    /** A command that has arrived: its name, and where the reply goes. */
+    /** A command that has arrived: its name, and the socket for the reply. */
     record Arrival(String name, Socket socket) {
-        /** Answers in the words of the protocol. */
+        /** Sends a reply in the format of the protocol. */
         void answer(String reply) throws IOException {
             socket.getOutputStream().write(reply.getBytes(StandardCharsets.UTF_8));
         }
@@ -84,7 +84,7 @@ final class ScriptedServer implements Closeable {
         }
     }
 
-    /** Reads the number of a line, after its first character. */
+    /** Reads the number in a line, after the first character. */
     private static int number(InputStream input) throws IOException {
         StringBuilder line = new StringBuilder();
         for (int next = input.read(); next != '\n'; next = input.read()) {
@@ -96,7 +96,7 @@ final class ScriptedServer implements Closeable {
         return Integer.parseInt(line.substring(1).trim());
     }
 
-    /** Takes the next command of all connections. */
+    /** Returns the next command of all connections. */
     Arrival next(String what) throws InterruptedException {
         Arrival next = arrived.poll(60, TimeUnit.SECONDS);
         if (next == null) {

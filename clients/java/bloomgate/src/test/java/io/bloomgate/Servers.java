@@ -74,12 +74,12 @@ public final class Servers implements AutoCloseable {
             File log = folder.resolve("server.log").toFile();
             process = new ProcessBuilder(environment("BLOOMGATE_SERVER"), configuration.toString())
                     .redirectErrorStream(true).redirectOutput(log).start();
-            // Also if these tests end before the server.
+            // Ends the server even if the tests end first.
             java.lang.Process launched = process;
             Runtime.getRuntime().addShutdownHook(new Thread(launched::destroyForcibly));
         }
 
-        /** Waits until our server answers, and not another one on the port. */
+        /** Waits until this server, and not another one on the port, answers. */
         private boolean answers(RedisClient client) {
             RedisURI uri = RedisURI.create("127.0.0.1", port);
             eventually("the server", () -> {
@@ -165,7 +165,7 @@ public final class Servers implements AutoCloseable {
     List<Server> startCluster() {
         int[] ends = {0, 5461, 10923, 16384};
         for (int index = 0; index < 3; index++) {
-            // The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
+            // The timeout is long, so that on a busy machine a slow node is not considered dead.
             Server server = start("cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes");
             int[] slots = java.util.stream.IntStream.range(ends[index], ends[index + 1]).toArray();
             server.commands().clusterAddSlots(slots);

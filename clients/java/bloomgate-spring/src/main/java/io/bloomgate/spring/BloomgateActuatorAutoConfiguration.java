@@ -15,7 +15,7 @@ import org.springframework.context.annotation.Configuration;
 
 /**
  * The meters and the health of the guarded caches. Spring Boot 4 has moved its own classes for both. The meters use only Micrometer's
- * classes. Health indicators need Spring Boot's, so each generation has its own.
+ * classes. Health indicators need Spring Boot's classes, so there is one for each generation.
  */
 @AutoConfiguration(after = BloomgateAutoConfiguration.class)
 @ConditionalOnBean(name = BloomgateAutoConfiguration.MANAGER)

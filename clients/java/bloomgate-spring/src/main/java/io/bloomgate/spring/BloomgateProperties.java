@@ -12,19 +12,19 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
  * @param uri Address of the server, such as redis://localhost:6379. Without it, the client of Spring Data's LettuceConnectionFactory is used.
  * @param timeout How long a command may take.
  * @param connectTimeout How long commands wait for a connection, before their own time limit begins.
- * @param waitingConnections How many further connections may wait inside the server at a time.
+ * @param waitingConnections How many additional connections may wait inside the server at a time.
  * @param executor Name of a bean of the type Executor, for loaders of futures and loads in the background. Without it, they run in threads of
  *     their own.
  * @param enabled Whether the starter does anything.
  * @param cache Settings of all guarded caches.
- * @param caches Guarded caches by name, with settings in place of those of bloomgate.cache. The other caches stay as they would be.
+ * @param caches Guarded caches by name, with settings that override bloomgate.cache. Other caches are unchanged.
  */
 @ConfigurationProperties("bloomgate")
 public record BloomgateProperties(
         String uri, Duration timeout, Duration connectTimeout, Integer waitingConnections, String executor, Boolean enabled,
         CacheSettings cache, Map<String, CacheSettings> caches) {
 
-    /** Returns the filter's name of a guarded cache. */
+    /** Returns the name of a guarded cache's filter. */
     String filter(String cache) {
         String own = caches.get(cache).filter();
         return own != null ? own : cache;
@@ -33,23 +33,23 @@ public record BloomgateProperties(
     /**
      * Settings of a cache. Missing settings have the guard's default.
      *
-     * @param filter Name of the filter. By default it is that of the cache.
+     * @param filter Name of the filter, by default the name of the cache.
      * @param ttl Time to live of a cached row.
-     * @param absentTtl Time to live of the knowledge that there is no row.
+     * @param absentTtl Time to live of a cached absence.
      * @param lease How long one caller may load a row while others wait.
-     * @param waitTime How long a caller waits at a time for another one that loads the row.
-     * @param attempts How many times it waits that long.
-     * @param failSafe How long a value is kept after its ttl, for a database that fails.
+     * @param waitTime How long a caller waits for another caller's load at a time.
+     * @param attempts How many times a caller waits before it queries the database.
+     * @param failSafe How long a value stays cached after its ttl, to be served if the database fails.
      * @param softTimeout How long a caller waits for a load before it gets an old value, while the load continues.
-     * @param beta Multiplies how long before its end a value is renewed; 0 turns renewal off.
+     * @param beta Scales how early values are renewed before they expire; 0 turns early renewal off.
      * @param patience How long a confirmation is repeated.
-     * @param prefix What precedes an id in its cache key. By default it has the names of the filter and, if that differs, of the cache.
-     * @param feed Whether bloomgate follow announces the changes, so that no writer has to.
-     * @param fresh How old an answer may be while the follower's heartbeat is missing; 0 is no limit. Only for caches with a feed.
-     * @param trust Whether the method is still called if the guard answers that there is no row (observe), or not (filter).
-     * @param replicas How many replicas must have a change before it counts. Caches with a feed ignore that of bloomgate.cache.
-     * @param replicasTimeout How long the replicas, or the disk, may take.
-     * @param aof Whether a change must be in the append-only file on disk before it counts. Caches with a feed ignore that of bloomgate.cache.
+     * @param prefix Prefix of cache keys. By default it contains the name of the filter and, if it differs, of the cache.
+     * @param feed Whether bloomgate follow announces the changes, so that writers need not.
+     * @param fresh Limit of the age of an answer while the follower's heartbeat is missing; 0 sets no limit. Only for caches with a feed.
+     * @param trust Whether the method is still called if the guard reports a row absent (observe), or not (filter).
+     * @param replicas How many replicas must acknowledge a change. Caches with a feed ignore the setting of bloomgate.cache.
+     * @param replicasTimeout Time limit for replicas, or the disk, to acknowledge a change.
+     * @param aof Whether the append-only file on disk must contain a change. Caches with a feed ignore the setting of bloomgate.cache.
      * @param announceTo Names of filters that are being filled, to which each id is announced first.
      */
     public record CacheSettings(

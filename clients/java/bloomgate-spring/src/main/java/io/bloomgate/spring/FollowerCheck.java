@@ -8,9 +8,9 @@ import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 
 /**
- * Checks the follower of a cache with a feed. The follower announces the cache's changes if it is alive and deletes the keys of this cache.
- * Until such a follower has been seen, the program announces its own changes. After that they are in the database's log, which the follower
- * reads even after an interruption.
+ * Checks the follower of a cache with a feed. A follower that is alive and deletes the keys of this cache announces its changes. Until such
+ * a follower has been seen, the program announces its own changes. After that they are in the database's log, which the follower reads even
+ * after an interruption.
  */
 final class FollowerCheck {
     private static final Log LOG = LogFactory.getLog(FollowerCheck.class);
@@ -22,8 +22,8 @@ final class FollowerCheck {
     private volatile boolean isSeen;
 
     /**
-     * Creates a check with the guard with the feed, and a guard without it. The latter should try once: a follower that starts later fills
-     * the filter.
+     * Creates a check for a guard with the feed and a guard without it. The latter should try only once, because a follower that starts
+     * later fills the filter.
      */
     FollowerCheck(String cache, Guard<Object, Object> fed, Guard<Object, Object> announcing) {
         this.cache = cache;
@@ -31,7 +31,7 @@ final class FollowerCheck {
         this.announcing = announcing;
     }
 
-    /** Looks for the follower unless it has been seen, and logs each problem once. */
+    /** Checks whether the follower is alive, unless it has been seen, and logs each problem once. */
     void check() {
         if (!isSeen) {
             try {

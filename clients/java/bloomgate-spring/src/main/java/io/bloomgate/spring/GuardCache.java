@@ -42,14 +42,14 @@ import reactor.core.scheduler.Schedulers;
  * its changes are confirmed in the background. Outside a transaction, call {@link #evict} after the commit: from then on, the old row is
  * neither returned nor cached.
  *
- * <p>Keys are ids: texts, whole numbers and {@code byte[]}. Keys of other types are converted to text; types without a text form are
- * refused. Several arguments are joined by colons.
+ * <p>Keys are ids: strings, integers and {@code byte[]}. Keys of other types are converted to text; types without a text form are refused.
+ * Several arguments are joined by colons.
  */
 public final class GuardCache implements Cache {
     private static final Log LOG = LogFactory.getLog(GuardCache.class);
     private static final String NOT_ANNOUNCED = "a change could not be announced";
 
-    /** The field with a method's several arguments. Spring's text for them is ambiguous. */
+    /** The field that contains several arguments of a method. Spring's text for them is ambiguous. */
     private static final Field PARTS = ReflectionUtils.findField(SimpleKey.class, "params");
 
     static {
@@ -64,7 +64,7 @@ public final class GuardCache implements Cache {
     private final LongAdder contradictions = new LongAdder();
     private final Set<CompletableFuture<Void>> confirmations = ConcurrentHashMap.newKeySet();
 
-    /** Creates a cache from a guard, without trust in its filter. */
+    /** Creates a cache from a guard whose filter is not trusted. */
     public GuardCache(String name, Guard<Object, Object> guard) {
         this(name, guard, Trust.OBSERVE);
     }
@@ -126,7 +126,7 @@ public final class GuardCache implements Cache {
         throw new IllegalArgumentException(key.getClass().getName() + " is no key: it has no toString of its own");
     }
 
-    /** Escapes one of several arguments, so that different arguments have different ids. */
+    /** Escapes one of several arguments, so that different combinations have different ids. */
     private static String part(Object argument) {
         if (argument == null) {
             return "\\N";
@@ -290,7 +290,7 @@ public final class GuardCache implements Cache {
         return (T) (isOptional ? row : row.orElse(null));
     }
 
-    /** Deletes the value, as {@link #evict} does: the next reader loads it. */
+    /** Deletes the value, like {@link #evict}; the next reader loads it. */
     @Override
     public void put(Object key, Object value) {
         evict(key);

@@ -24,7 +24,7 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
     private final ConcurrentMap<String, GuardCache> caches = new ConcurrentHashMap<>();
 
     /**
-     * Creates a manager of caches with the default options. Each cache's filter has its name, and values are stored by Java's
+     * Creates a manager of caches with the default options. Each cache's filter has the cache's name, and values are stored by Java's
      * serialization. Classes are loaded by this thread's class loader: with devtools, each restart of the program has a new one.
      */
     public GuardCacheManager(Bloomgate client) {
@@ -109,7 +109,7 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
         return names;
     }
 
-    /** Waits for the confirmations in progress, for as long as the guards repeat them. */
+    /** Waits for the confirmations in progress, while the guards repeat them. */
     @Override
     public void destroy() {
         caches.values().forEach(GuardCache::awaitConfirmations);

@@ -56,7 +56,7 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
         this(isGuarded, null);
     }
 
-    /** For programs that guard some caches. `manager` is the bean of the guards' manager: annotations may have another default. */
+    /** For programs that guard some caches. `manager` is the bean of the guards' manager, because annotations may have another default. */
     GuardedOperations(Predicate<String> isGuarded, String manager) {
         this.isGuarded = isGuarded;
         this.manager = manager;
@@ -146,7 +146,7 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
         boolean isBefore = isEviction && ((CacheEvictOperation) change).isBeforeInvocation();
         boolean isMovedBefore = !isAll && !isBefore && canPrecede(change, method);
         if (isMovedBefore && change.getCondition().contains("#result")) {
-            // The method may change the row: an announcement without a change costs one load.
+            // The method may change the row. An unnecessary announcement costs only one load.
             builder.setCondition("");
         }
         builder.setCacheWide(isAll);

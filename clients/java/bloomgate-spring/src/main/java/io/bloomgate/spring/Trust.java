@@ -1,6 +1,6 @@
 package io.bloomgate.spring;
 
-/** The behavior of a cache if its guard answers that there is no row. */
+/** The behavior of a cache if its guard reports a row absent. */
 public enum Trust {
     /**
      * Calls the method anyway, and counts and logs each row that it returns. Such a row is a contradiction: its id is missing from the

@@ -37,7 +37,7 @@ import org.springframework.context.annotation.Configuration;
 import org.springframework.util.ClassUtils;
 import org.springframework.util.ReflectionUtils;
 
-/** Meters and health with Spring Boot's own. It has other packages for them since release 4, so that all are found by name. */
+/** Meters and health in Spring Boot. Its classes for them are in other packages since release 4, so they are looked up by name. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class ActuatorTest {
     private final Servers servers = new Servers();
@@ -167,7 +167,7 @@ class ActuatorTest {
                     .filter(id -> id.getName().equals("cache.gets")).toList();
             assertThat(gets).extracting(id -> id.getTag("cache.manager") + " " + id.getTag("cache"))
                     .contains("bloomgate users", "cacheManager others").doesNotContain("bloomgate others");
-            // A registry of Prometheus refuses meters of one name with other tags.
+            // A Prometheus registry refuses meters with equal names and different tags.
             assertThat(gets).filteredOn(id -> !"pending".equals(id.getTag("result")))
                     .extracting(id -> id.getTags().stream().map(Tag::getKey).toList()).containsOnly(
                             List.of("cache", "cache.manager", "name", "result"));

@@ -143,7 +143,7 @@ class AutoConfigurationTest {
         assertThat(users.other("id", 1)).isEqualTo("other1");
     }
 
-    /** A program that sets what its annotations use, as many do. */
+    /** A program that configures the defaults of its annotations, as many do. */
     @Configuration
     @EnableCaching
     static class Configurer implements CachingConfigurer {
@@ -154,7 +154,7 @@ class AutoConfigurationTest {
         }
     }
 
-    /** One that resolves its caches itself. */
+    /** A program that resolves its caches itself. */
     @Configuration
     @EnableCaching
     static class Resolver implements CachingConfigurer {

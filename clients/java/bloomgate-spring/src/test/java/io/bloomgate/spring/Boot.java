@@ -9,7 +9,7 @@ import org.springframework.util.ClassUtils;
 final class Boot {
     private Boot() {}
 
-    /** Returns the class of the first name that the release under test has: packages of Spring Boot 4 have other names. */
+    /** Returns the first of these classes that exists in the release under test: packages of Spring Boot 4 have other names. */
     static Class<?> type(String... names) {
         for (String name : names) {
             if (ClassUtils.isPresent(name, null)) {
@@ -19,7 +19,10 @@ final class Boot {
         throw new IllegalArgumentException(String.join(", ", names));
     }
 
-    /** Returns a factory with which Spring's Redis cache waits for its writes. Spring Data Redis 4 evicts in the background with Lettuce. */
+    /**
+     * Returns a factory with which Spring's Redis cache waits for its writes, because Spring Data Redis 4 evicts in the background with
+     * Lettuce.
+     */
     static RedisConnectionFactory blocking(LettuceConnectionFactory factory) {
         return (RedisConnectionFactory) Proxy.newProxyInstance(Boot.class.getClassLoader(), new Class<?>[] {RedisConnectionFactory.class},
                 (proxy, method, arguments) -> method.invoke(factory, arguments));

@@ -8,13 +8,13 @@ import org.springframework.transaction.TransactionSystemException;
 import org.springframework.transaction.support.AbstractPlatformTransactionManager;
 import org.springframework.transaction.support.DefaultTransactionStatus;
 
-/** A database for tests: one table, in which others see the writes of a transaction after its commit. */
+/** A database for tests with one table. The writes of a transaction are visible to others after its commit. */
 final class Database extends AbstractPlatformTransactionManager {
     final transient Map<Long, String> table = new ConcurrentHashMap<>();
     transient boolean isOutcomeUnknown;
     private final transient ThreadLocal<Map<Long, String>> written = new ThreadLocal<>();
 
-    /** Reads a row as the transaction of this thread sees it. */
+    /** Reads a row in the view of this thread's transaction. */
     String find(long id) {
         return written.get() != null && written.get().containsKey(id) ? written.get().get(id) : table.get(id);
     }

@@ -36,7 +36,7 @@ import org.springframework.jdbc.datasource.DriverManagerDataSource;
 import org.springframework.transaction.PlatformTransactionManager;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 
-/** The filter that README.md fills when a program starts: with several instances, and after one that was killed. */
+/** The filter that README.md fills at the start of a program: with several instances, and after an instance was killed. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class FillUsersTest {
     private static final int ROWS = 20_000;
@@ -69,7 +69,7 @@ class FillUsersTest {
         server.commands().configResetstat();
     }
 
-    /** A program whose table is read slowly, if that is asked for. */
+    /** A program whose table is read slowly on request. */
     @Configuration
     @EnableTransactionManagement
     @EnableAutoConfiguration(excludeName = {
@@ -108,7 +108,7 @@ class FillUsersTest {
             }
         }
 
-        /** An instance in a process of its own. */
+        /** An instance in a separate process. */
         public static void main(String[] properties) {
             launch(properties);
         }

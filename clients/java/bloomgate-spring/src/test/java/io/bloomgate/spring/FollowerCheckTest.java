@@ -26,7 +26,7 @@ import org.springframework.cache.CacheManager;
 import org.springframework.context.ApplicationContext;
 import org.springframework.transaction.support.TransactionTemplate;
 
-/** A cache with {@code feed=true}: its evictions end when a follower has been seen that deletes its keys, and not before. */
+/** A cache with {@code feed=true}: its evictions end only when a follower that deletes its keys has been seen. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class FollowerCheckTest {
     private final Servers servers = new Servers();

@@ -106,7 +106,9 @@ class GuardCacheTest {
         return cache.get(17L, () -> database.find(17));
     }
 
-    /** A value is evicted before the commit, and a reader caches it again before the commit. Returns what readers get afterwards. */
+    /**
+     * A value is evicted before the commit, and a reader caches it again before the commit. Returns the value that readers get afterwards.
+     */
     private String evictedBeforeTheCommit(Cache cache) {
         read(cache);
         transaction.executeWithoutResult(status -> {
@@ -117,7 +119,7 @@ class GuardCacheTest {
         return read(cache);
     }
 
-    /** A reader begins before the commit, and caches what it has read after the eviction. Returns what readers get afterwards. */
+    /** A reader begins before the commit, and caches its row after the eviction. Returns the value that readers get afterwards. */
     private String cachedAfterTheEviction(Cache cache, boolean isInTransaction) throws Exception {
         CompletableFuture<Void> isReading = new CompletableFuture<>();
         CompletableFuture<Void> isEvicted = new CompletableFuture<>();
@@ -352,7 +354,7 @@ class GuardCacheTest {
         }
     }
 
-    /** A service whose methods have other arguments than one id. */
+    /** A service whose methods have arguments other than a single id. */
     @CacheConfig(cacheNames = "users")
     static class Keyed {
         private static final AtomicInteger CALLS = new AtomicInteger();
@@ -398,7 +400,7 @@ class GuardCacheTest {
         });
     }
 
-    /** A service whose methods need not expect null. */
+    /** A service whose methods' callers may not expect null. */
     static class Typed {
         @Cacheable("users")
         public Optional<String> optional(long id) {
@@ -459,7 +461,7 @@ class GuardCacheTest {
     static class Later {
         private static final Set<String> CALLS = ConcurrentHashMap.newKeySet();
 
-        /** An annotation of types, as JSpecify has one. */
+        /** A type annotation, like JSpecify's. */
         @Target(ElementType.TYPE_USE)
         @Retention(RetentionPolicy.RUNTIME)
         @interface Nullable {}

@@ -34,7 +34,7 @@ import org.springframework.context.annotation.Configuration;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
-/** Annotations of methods that use the guarded cache users, and other ones. */
+/** Annotations of methods that use the guarded cache users, and of other methods. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class GuardedOperationsTest {
     private final Servers servers = new Servers();
@@ -102,7 +102,7 @@ class GuardedOperationsTest {
         }
     }
 
-    /** A service, each of whose methods counts its calls. */
+    /** A service that counts the calls of each method. */
     static class Users {
         private static final AtomicInteger CALLS = new AtomicInteger();
 

@@ -3,6 +3,6 @@ package io.bloomgate.spring;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 
-/** Stands for the annotations of this name, none of which every release of Spring has without a warning of the compiler. */
+/** Replaces the annotations of this name, because none of them exists in every release of Spring without a compiler warning. */
 @Retention(RetentionPolicy.RUNTIME)
 @interface Nullable {}

@@ -44,8 +44,8 @@ import org.springframework.data.redis.cache.RedisCache;
 import org.springframework.stereotype.Service;
 
 /**
- * Eleven things that ordinary services do with Spring's annotations, with Spring's own Redis cache and with the guard, which only the
- * configuration chooses. Each check expects the same of both.
+ * Eleven common uses of Spring's annotations, with Spring's own Redis cache and with the guard, which are selected only by the
+ * configuration. Each check expects the same result of both.
  */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class OrdinaryServiceTest {
@@ -60,7 +60,7 @@ class OrdinaryServiceTest {
 
     record Book(long id, String title, String isbn, Genre genre, LocalDate printed, Shelf shelf) implements Serializable {}
 
-    /** Knows nothing of the guard. */
+    /** A service that does not use the guard's classes. */
     @Service
     static class Books {
         private final Map<Long, Book> table = new ConcurrentHashMap<>();
@@ -141,7 +141,7 @@ class OrdinaryServiceTest {
             return select(book -> book.shelf.equals(shelf));
         }
 
-        /** Evicts nothing: there is nothing to evict. */
+        /** Evicts nothing, because nothing is cached. */
         public void add(Book book) {
             table.put(book.id, book);
         }
@@ -203,7 +203,7 @@ class OrdinaryServiceTest {
 
     private static final Book ODES = book(17, "Odes");
 
-    /** Returns the service of a program, whose table has the book 17, with an empty cache and a filter that has the id 17. */
+    /** Returns the service of a program whose table contains the book 17, with an empty cache and a filter that contains the id 17. */
     private Books books(With with) {
         server.commands().flushall();
         try (Bloomgate client = Bloomgate.connect(url)) {
@@ -229,7 +229,7 @@ class OrdinaryServiceTest {
         });
     }
 
-    /** Checks what a write has changed: at once, except with Spring's cache, because Spring Data Redis 4 evicts in the background. */
+    /** Checks the effect of a write: at once, except with Spring's cache, because Spring Data Redis 4 evicts in the background. */
     private static void assertChanged(With with, BooleanSupplier isChanged) {
         if (with == With.GUARD) {
             assertThat(isChanged.getAsBoolean()).isTrue();

@@ -68,7 +68,7 @@ class PropertiesTest {
         return Files.readAllLines(Path.of("../README.md")).stream().map(ROW::matcher).filter(Matcher::matches).toList();
     }
 
-    /** Parses JSON as YAML, because every Spring Boot has a parser of that, which lacks one escape of JSON. */
+    /** Parses JSON as YAML, because every Spring Boot has a YAML parser, which lacks one escape of JSON. */
     private static List<Map<String, Object>> objects(InputStream json, String list) throws IOException {
         Map<String, List<Map<String, Object>>> parsed =
                 new Yaml().load(new String(json.readAllBytes(), StandardCharsets.UTF_8).replace("\\/", "/"));
@@ -79,7 +79,7 @@ class PropertiesTest {
     void theTableHasTheNamesDefaultsAndDescriptionsThatEditorsShow() throws IOException {
         List<String> expected = new ArrayList<>();
         for (var property : objects(getClass().getResourceAsStream("/META-INF/spring-configuration-metadata.json"), "properties")) {
-            // A property that is refused for all caches is a setting of one.
+            // A property that is refused for all caches is a setting of a single cache.
             String name = property.get("name").toString();
             name = property.containsKey("deprecation") ? name.replace("bloomgate.cache.", "bloomgate.caches.NAME.") : name;
             expected.add(name + " | " + property.getOrDefault("defaultValue", "") + " | " + property.get("description"));

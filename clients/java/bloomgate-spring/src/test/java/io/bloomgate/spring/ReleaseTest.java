@@ -10,7 +10,7 @@ import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.springframework.boot.SpringBootVersion;
 
-/** The releases of Spring Boot: the one under test, and those that the page names. */
+/** The releases of Spring Boot: the release under test, and the releases on the page. */
 class ReleaseTest {
     @Test
     void theTestsRunOnTheReleaseThatMavenNames() {

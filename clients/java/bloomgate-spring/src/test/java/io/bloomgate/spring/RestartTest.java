@@ -29,7 +29,7 @@ import org.springframework.cache.annotation.EnableCaching;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
 
-/** Contexts whose connection factory makes another Lettuce client: after a stop and a start, or a refresh of its scope. */
+/** Contexts whose connection factory creates a new Lettuce client: after a stop and a start, or a refresh of its scope. */
 class RestartTest {
     private final Servers servers = new Servers();
     private Servers.Server server;
@@ -100,7 +100,7 @@ class RestartTest {
         assertThat(server.commands().info("commandstats")).contains("cmdstat_bf.fetch:calls=1");
     }
 
-    /** What the scope of Spring Cloud does: a refresh destroys its beans, and the next use of a bean's proxy makes another one. */
+    /** Behaves like Spring Cloud's scope: a refresh destroys its beans, and the next use of a bean's proxy creates a new bean. */
     private static final class RefreshScope implements Scope {
         private final Map<String, Object> beans = new HashMap<>();
         private final Map<String, Runnable> destructions = new HashMap<>();

@@ -110,7 +110,7 @@ final class SqlServer implements AutoCloseable {
         });
     }
 
-    /** Waits until the follower has applied all that was committed before, by a new row, which stays. */
+    /** Waits until the follower has applied all earlier commits, by inserting a new row, which stays. */
     void awaitFollower(String filter, Bloomgate client, long newId) {
         jdbc.update("INSERT INTO users VALUES (?, 'a mark')", newId);
         Servers.eventually("the follower", () -> {
@@ -125,7 +125,7 @@ final class SqlServer implements AutoCloseable {
         }
     }
 
-    /** Returns the path of a program. Debian installs MariaDB's server where not everyone's PATH has it. */
+    /** Returns the path of a program. Debian installs MariaDB's server in a folder that may not be on the PATH. */
     private static String program(String name) {
         return Stream.of((System.getenv("PATH") + File.pathSeparator + "/usr/sbin").split(File.pathSeparator))
                 .map(folder -> Path.of(folder, name)).filter(Files::isExecutable).findFirst().map(Path::toString)
@@ -157,7 +157,7 @@ final class SqlServer implements AutoCloseable {
 
     private void launch(String name, List<String> words) throws IOException {
         Process process = begin(name, words);
-        // Also if these tests end before the process.
+        // Ends the process even if the tests end first.
         Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
         processes.add(process);
     }

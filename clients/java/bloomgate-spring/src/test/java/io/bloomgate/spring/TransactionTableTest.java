@@ -44,8 +44,8 @@ import org.springframework.transaction.TransactionDefinition;
 import org.springframework.transaction.support.TransactionTemplate;
 
 /**
- * The table in README.md: what a transaction reads through a cache, and what others read after it, with each isolation level of real
- * databases, with and without a follower, beside Spring's transaction-aware Redis cache.
+ * The table in README.md: the values that a transaction reads through a cache, and that others read after it, with each isolation level of
+ * real databases, with and without a follower, compared with Spring's transaction-aware Redis cache.
  */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class TransactionTableTest {
@@ -89,7 +89,7 @@ class TransactionTableTest {
     @EnableCaching
     static class Caching {}
 
-    /** One of the programs, with ids that no other case has: the row of {@code old} exists, the one of {@code missing} does not. */
+    /** One of the programs, with ids that only this case uses: the row of {@code old} exists, the row of {@code missing} does not. */
     private final class Case {
         private final SqlServer database;
         private final String fedFilter;
@@ -265,7 +265,7 @@ class TransactionTableTest {
         return found;
     }
 
-    /** Returns a program with a cache manager, which is made when it is used first. */
+    /** Returns a program with a cache manager, created on first use. */
     private AnnotationConfigApplicationContext program(String name, SqlServer database, Callable<CacheManager> caches) throws Exception {
         AnnotationConfigApplicationContext found = programs.get(name);
         if (found == null) {
