@@ -141,7 +141,7 @@ func (s *script) users(options ...bloomgate.Option) *bloomgate.Guard[string] {
 }
 
 // A fetch runs in its caller's goroutine, so a call whose context ends returns when the reply has arrived.
-func TestScriptedCancelledCallGivesItsLeaseUpAndCloseWaitsForThat(t *testing.T) {
+func TestScriptedCloseWaitsUntilACancelledCallHasGivenUpItsLease(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	got := start(func() error {
@@ -165,7 +165,7 @@ func TestScriptedCancelledCallGivesItsLeaseUpAndCloseWaitsForThat(t *testing.T) 
 }
 
 // The server may block a caller for a long time. Such a call returns at once when cancelled, and the reply is read later.
-func TestScriptedCancelledCallThatWaitsReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T) {
+func TestScriptedCancelledWaitReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	got := start(func() error {
@@ -192,7 +192,7 @@ func TestScriptedCancelledCallThatWaitsReturnsAtOnceAndCloseWaitsForItsReply(t *
 }
 
 // The same for a call of many rows.
-func TestScriptedCancelledCallOfManyRowsReturnsAtOnceAndGivesItsLeasesUp(t *testing.T) {
+func TestScriptedCancelledCallOfManyRowsReturnsAtOnceAndGivesUpItsLeases(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	got := start(func() error {
@@ -225,7 +225,7 @@ func TestScriptedCancelledCallEndsWithTheTimeLimit(t *testing.T) {
 }
 
 // Callers wait for a connection no longer than for a reply, although they share timers.
-func TestScriptedCallsWaitForAConnectionForNoLongerThanTheTimeLimit(t *testing.T) {
+func TestScriptedWaitForAConnectionIsLimitedByTheTimeLimit(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: startScripted(t).listener.Addr().String(), ReadTimeout: 100 * time.Millisecond, PoolSize: 1, PoolTimeout: time.Hour,
 	})
@@ -367,7 +367,7 @@ func TestScriptedDeadlineOfOneCallerIsNotSharedByOthers(t *testing.T) {
 	}
 }
 
-func TestScriptedLoadThatPanicsGivesItsLeaseUp(t *testing.T) {
+func TestScriptedPanickingLoadGivesUpItsLease(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	users := s.users()
 	got := start(func() (err error) {
@@ -452,7 +452,7 @@ type panicking struct{ bloomgate.Codec[string] }
 
 func (panicking) Decode([]byte) (string, error) { panic("no") }
 
-func TestScriptedCodecThatPanicsGivesItsLeaseUp(t *testing.T) {
+func TestScriptedPanickingCodecGivesUpItsLease(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	users := bloomgate.NewGuard(s.client, "users", panicking{bloomgate.JSON[string]()}, bloomgate.Beta(0))
 	for _, call := range []func(){
@@ -677,7 +677,7 @@ func TestScriptedAllGuardsOfAClientWaitOnHalfOfItsConnections(t *testing.T) {
 }
 
 // If eight fetches are in flight, the next one is sent in a turn.
-func TestScriptedCancelledCallOfATurnGivesItsLeaseUp(t *testing.T) {
+func TestScriptedCancelledCallOfATurnGivesUpItsLease(t *testing.T) {
 	s := startScript(t, redis.Options{PoolSize: 20})
 	users := s.users()
 	get := func(ctx context.Context, id int) <-chan error {
@@ -710,7 +710,7 @@ func TestScriptedCancelledCallOfATurnGivesItsLeaseUp(t *testing.T) {
 }
 
 // A row whose lease is held for longer than callers wait is loaded by one caller at a time.
-func TestARowThatNobodyBringsIsLoadedByOneAtATime(t *testing.T) {
+func TestARowWhoseLeaseIsHeldIsLoadedByOneCallerAtATime(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
 	defer func() { _ = rdb.Close() }()
 	client := bloomgate.New(rdb)
@@ -861,7 +861,7 @@ func TestScriptedFilterIsNotRenamedAfterAnErrorOfItsSource(t *testing.T) {
 }
 
 // A demoted primary refuses every command, and a new connection to the same name may reach the new primary.
-func TestScriptedServerThatRefusesIsLeft(t *testing.T) {
+func TestScriptedConnectionToADemotedPrimaryIsClosed(t *testing.T) {
 	for name, s := range map[string]*script{"server": startScript(t, redis.Options{}), "cluster": startScriptOfCluster(t)} {
 		t.Run(name, func(t *testing.T) {
 			s.t = t
@@ -1010,7 +1010,7 @@ func TestScriptedNothingIsSentTwice(t *testing.T) {
 	}
 }
 
-func TestScriptedClusterFollowsRedirectionsAndNotAfterALostConnection(t *testing.T) {
+func TestScriptedClusterFollowsRedirectionsButNotAfterALostConnection(t *testing.T) {
 	s := startScriptOfCluster(t)
 	address := s.server.listener.Addr().String()
 	seen := bloomgate.NewFilter(s.client, "seen")
@@ -1030,7 +1030,7 @@ func TestScriptedClusterFollowsRedirectionsAndNotAfterALostConnection(t *testing
 	s.nothingArrives()
 }
 
-func TestOptionsThatHaveNoMeaningAreRefusedByEveryCall(t *testing.T) {
+func TestInvalidOptionsAreRefusedByEveryCall(t *testing.T) {
 	server := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = server.Close() }()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
@@ -1078,7 +1078,7 @@ func TestOptionsThatHaveNoMeaningAreRefusedByEveryCall(t *testing.T) {
 }
 
 // The message contains the range, and of several invalid options the same one is reported every time.
-func TestARefusedOptionNamesItsRange(t *testing.T) {
+func TestARefusedOptionErrorContainsItsRange(t *testing.T) {
 	client := bloomgate.New(redis.NewClient(&redis.Options{}))
 	for range 20 {
 		users := bloomgate.NewGuard(client, "users", bloomgate.Bytes(), bloomgate.Lease(2*time.Hour), bloomgate.TTL(0), bloomgate.Wait(-1))
@@ -1100,7 +1100,7 @@ func TestARefusedOptionNamesItsRange(t *testing.T) {
 }
 
 // Observe and Logger are called in goroutines of the package, where a panic ends the program.
-func TestScriptedNilObserveAndLoggerAreTheUsualOnes(t *testing.T) {
+func TestScriptedNilObserveAndLoggerAreTheDefaults(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	users := s.users(bloomgate.Observe(nil), bloomgate.Logger(nil))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -1116,7 +1116,7 @@ func TestScriptedNilObserveAndLoggerAreTheUsualOnes(t *testing.T) {
 }
 
 // The log tells an operator why nothing is cached.
-func TestScriptedModuleThatIsOlderIsNamedInTheLog(t *testing.T) {
+func TestScriptedOlderModuleIsReportedInTheLog(t *testing.T) {
 	s := startScript(t, redis.Options{})
 	var log strings.Builder
 	users := s.users(bloomgate.Logger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -1148,7 +1148,7 @@ func TestJSONHasNoEscapesAndRefusesWhatItCannotWrite(t *testing.T) {
 	}
 }
 
-func TestTheEventsAreThoseOfThePage(t *testing.T) {
+func TestTheEventsMatchThePage(t *testing.T) {
 	page, err := os.ReadFile("../specification/README.md")
 	if err != nil {
 		t.Fatal(err)

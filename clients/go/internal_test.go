@@ -17,7 +17,7 @@ import (
 )
 
 // A caller that began after the fetch was sent may be aware of a change that the answer does not include.
-func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
+func TestASharedAnswerKeepsItsAge(t *testing.T) {
 	all := newFlights(&atomic.Uint64{})
 	first, second := all.begin("row", 1), all.begin("row", 2)
 	first.asked = 3
@@ -45,7 +45,7 @@ func TestAnAnswerThatIsHandedOnStaysAsOldAsItWas(t *testing.T) {
 }
 
 // The caller that began first resumes first, even if it started waiting later.
-func TestTheOneThatHasWaitedLongestGoesOn(t *testing.T) {
+func TestTheLongestWaitingCallerResumesFirst(t *testing.T) {
 	all := newFlights(&atomic.Uint64{})
 	loads, early, late := all.begin("row", 1), all.begin("row", 2), all.begin("row", 3)
 	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -183,7 +183,7 @@ func TestACrowdWithoutAServerSharesLoads(t *testing.T) {
 }
 
 // The same with a server that accepts connections and never answers.
-func TestACrowdBesideAHungServerLoadsOneAtATime(t *testing.T) {
+func TestACrowdWithAHungServerLoadsOneAtATime(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestACrowdWithoutAServerSharesLoadsOfManyRows(t *testing.T) {
 	}
 }
 
-func TestACallerThatEndsDoesNotDisturbTheCrowd(t *testing.T) {
+func TestACancelledCallerDoesNotAffectTheCrowd(t *testing.T) {
 	c := startCrowd(t)
 	c.get(t, 1, "row")
 	c.await(t, 1, 0, "row")
@@ -266,7 +266,7 @@ func TestLoadsWithoutAServerThatNeedEachOthersRows(t *testing.T) {
 	c.group.Wait()
 }
 
-func TestALoadThatAsksForItsOwnRowAmongOthers(t *testing.T) {
+func TestALoadThatReadsItsOwnRowAmongOthers(t *testing.T) {
 	c := startCrowd(t)
 	close(c.end)
 	_, _, err := c.guard.Get(t.Context(), "a", func(ctx context.Context) (*int64, error) {
@@ -338,7 +338,7 @@ func TestOptionsHaveTheRangesOfTheSpecification(t *testing.T) {
 	}
 }
 
-func TestTroubleIsLoggedOnceAMinute(t *testing.T) {
+func TestAProblemIsLoggedOnceAMinute(t *testing.T) {
 	g := someCommands(t)
 	g.warn("one", errPaused)
 	first := g.warned["one"]
@@ -354,7 +354,7 @@ func TestTroubleIsLoggedOnceAMinute(t *testing.T) {
 }
 
 // Commands that wait in the server may take longer, even on a cluster node; other commands may not.
-func TestOnlyWhatWaitsMayTakeLonger(t *testing.T) {
+func TestOnlyWaitingCommandsMayTakeLonger(t *testing.T) {
 	server := redis.NewClient(&redis.Options{ReadTimeout: time.Second})
 	defer func() { _ = server.Close() }()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{
