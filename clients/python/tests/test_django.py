@@ -81,7 +81,7 @@ def test_reads_and_changes(articles: Guarded) -> None:
     assert queries.count == 1 and str(id) not in Filter(articles.guard.client, "articles")
 
 
-def test_what_is_rolled_back_is_not_cached(articles: Guarded) -> None:
+def test_rolled_back_rows_are_not_cached(articles: Guarded) -> None:
     article = Article.objects.create(title="one")
     with pytest.raises(RuntimeError), transaction.atomic():
         article.title = "two"
@@ -107,7 +107,7 @@ def test_without_the_server_nothing_is_written(articles: Guarded) -> None:
         articles.guard.client.execute_command("CONFIG", "SET", "min-replicas-to-write", 0)
 
 
-def test_ids_that_the_database_gives(articles: Guarded) -> None:
+def test_ids_that_the_database_assigns(articles: Guarded) -> None:
     notes = Guarded(Note, articles.guard.client, "articles")
     with pytest.raises(RuntimeError, match="atomic"):
         Note.objects.create(title="never announced")

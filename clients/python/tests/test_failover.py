@@ -153,7 +153,7 @@ def test_a_refill_that_does_not_wait_loses_rows(pair: Pair) -> None:
     assert denied(pair.primary, list(range(IDS))) == WINDOW
 
 
-def test_items_of_other_clients_have_to_arrive_too(pair: Pair) -> None:
+def test_items_of_other_clients_must_be_replicated_too(pair: Pair) -> None:
     """A batch that adds nothing new is confirmed only when the replica has another client's adds."""
     with bloomgate.connect(pair.url, timeout=10) as client:
 
@@ -222,7 +222,7 @@ def test_an_old_primary_stops_answering(start: Start) -> None:
     pair.close()
 
 
-def test_an_old_primary_that_lives_on_is_left(pair: Pair, bloom: Any) -> None:
+def test_connections_to_a_demoted_primary_are_closed(pair: Pair, bloom: Any) -> None:
     """It stays reachable as a replica on the clients' open connections. The first refusal closes such a connection."""
     client = bloom.connect(pair.url, timeout=10)
     bloom.Filter(client, "rows").reserve(0.01, 1000)

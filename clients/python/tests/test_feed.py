@@ -66,7 +66,7 @@ def make_due(client: redis.Redis) -> None:
     assert client.expire(KEY, 3000)
 
 
-def test_a_write_in_flight_is_waited_for(bloom: Any, port: int, follower: Follower, rows: Rows) -> None:
+def test_readers_wait_for_a_write_in_flight(bloom: Any, port: int, follower: Follower, rows: Rows) -> None:
     with bloom.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as own:
         guard = bloom.Guard(own, "rows", feed=True, wait=PATIENCE - 1)
         for ids in ([1], [1, 2]):

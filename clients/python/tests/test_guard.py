@@ -97,7 +97,7 @@ def test_ids_and_values_of_any_bytes(guard: Guard[bytes], rows: Rows, id: Any) -
 
 @pytest.mark.parametrize("bloom", ["threads"], indirect=True)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, StopIteration])
-def test_a_failed_load_gives_the_lease_up(guard: Guard[bytes], rows: Rows, error: type[BaseException]) -> None:
+def test_a_failed_load_gives_up_its_lease(guard: Guard[bytes], rows: Rows, error: type[BaseException]) -> None:
     write(guard, rows, 1, b"one")
 
     def fails(_: Any) -> bytes:
@@ -152,7 +152,7 @@ def test_a_lease_that_is_not_ended(client: redis.Redis, rows: Rows) -> None:
     assert other.counts["wait"] >= 3 and other.counts["unguarded"] == 2
 
 
-def test_a_load_of_many_rows_that_asks_for_one_of_them(client: redis.Redis, rows: Rows) -> None:
+def test_a_load_of_many_rows_that_reads_one_of_them(client: redis.Redis, rows: Rows) -> None:
     Filter(client, "rows").reserve(0.01, 1000)
     guard = Guard(client, "rows")
     for id in (1, 2, 3):
@@ -252,7 +252,7 @@ def test_a_server_that_dies_between_the_two_calls(start: Start, rows: Rows) -> N
 
 
 @pytest.mark.parametrize("aio", [False, True], ids=["threads", "tasks"])
-def test_what_a_clusters_client_cannot_do(cluster: redis.RedisCluster, aio: bool) -> None:
+def test_limits_of_a_clusters_client(cluster: redis.RedisCluster, aio: bool) -> None:
     client: Any = redis.asyncio.RedisCluster("127.0.0.1", 1, socket_timeout=PATIENCE) if aio else cluster
     make: Any = bloomgate.asyncio.Guard if aio else Guard
     for options, error in (

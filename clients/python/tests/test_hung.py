@@ -162,7 +162,7 @@ def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
         assert guard.get(2, rows.load) == b"2"
 
 
-def test_a_pause_that_begins_before_a_wait_gives_its_slot_back(server: Server, rows: Rows) -> None:
+def test_a_pause_that_begins_before_a_wait_releases_its_slot(server: Server, rows: Rows) -> None:
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
         guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
         free = guard._steps.slots._free

@@ -63,7 +63,7 @@ def test_operations(bloom: Any, bare: redis.Redis, call: Callable[[Any, Any], An
     assert "unknown command" in str(failed.value.__cause__)
 
 
-def test_the_guard_asks_the_database(bare: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_guard_queries_the_database(bare: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
     rows = Rows()
     rows.save(1, b"one")
     guard = Guard(bare, "rows")

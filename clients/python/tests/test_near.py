@@ -117,7 +117,7 @@ def test_own_changes_are_dropped_at_once(filled: redis.Redis) -> None:
     assert guard.get(2, fails) == b"two", "it was dropped, though the server refused the announcement"
 
 
-def test_a_fetch_on_its_way_is_not_kept(filled: redis.Redis) -> None:
+def test_a_fetch_in_flight_is_not_kept(filled: redis.Redis) -> None:
     near = NearCache(100, HOUR)
     marks = near.begin([b"a", b"b"])
     later = near.begin([b"a"])
@@ -344,7 +344,7 @@ def test_attempts_become_rarer(filled: redis.Redis) -> None:
     assert reports._lost(OSError()) == 1
 
 
-def test_a_guard_that_is_gone_leaves_no_thread(filled: redis.Redis) -> None:
+def test_a_deleted_guard_leaves_no_thread(filled: redis.Redis) -> None:
     before = set(threading.enumerate())
     guard = tracked(filled)
     [thread] = set(threading.enumerate()) - before

@@ -83,7 +83,7 @@ def test_the_same_pages_as_often(site: Site, port: int, exact: dict[str, int], s
         assert 120 < Filter(client, "bloomgate:crawl").card() <= len(exact) + 1
 
 
-def test_a_second_crawl_goes_on(site: Site, port: int) -> None:
+def test_a_second_crawl_continues(site: Site, port: int) -> None:
     settings = {**ADDON, "BLOOMGATE_URL": f"redis://127.0.0.1:{port}", "BLOOMGATE_KEY": "seen by %(spider)s"}
     start = ["!" + site.url + "/", "!" + site.url + "/", "!" + site.url + "/page/17"]
     run(start, **settings)
@@ -142,7 +142,7 @@ async def test_a_reply_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await crawl._add([b"a", b"b", b"a", b"c"]) == [True, True, False, True]
 
 
-def test_a_server_that_stays_away(site: Site, start: Start) -> None:
+def test_a_server_that_stays_unreachable(site: Site, start: Start) -> None:
     server = start()
 
     def stop() -> None:

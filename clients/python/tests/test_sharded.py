@@ -96,7 +96,7 @@ def test_merging(any_client: Any) -> None:
         ShardedFilter(any_client, "monday").merge_into("week")
 
 
-async def test_constructors_ask_nothing(client: redis.Redis, aclient: redis.asyncio.Redis) -> None:
+async def test_constructors_send_nothing(client: redis.Redis, aclient: redis.asyncio.Redis) -> None:
     """The first call opens the filter."""
     filter, tasks = ShardedFilter(client, "later"), bloomgate.asyncio.ShardedFilter(aclient, "later")
     for name in ("card", "clear", "drop", "infos", "verify"):

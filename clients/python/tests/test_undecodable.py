@@ -110,7 +110,7 @@ def test_many_rows_at_once(cached: redis.Redis) -> None:
     assert sorted(asked) == [1, 2, 3, 4] and sum(guard.counts["unguarded"] for guard in guards) == 0
 
 
-def test_a_caller_that_has_waited_for_it(client: redis.Redis, port: int) -> None:
+def test_a_caller_that_waited_for_the_value(client: redis.Redis, port: int) -> None:
     """Another process fills a value that this process cannot decode. The caller that waited for it in the server replaces it,
     and only one other caller then waits in the server."""
     Filter(client, "rows").insert(range(1, 10), capacity=100)

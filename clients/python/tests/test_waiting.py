@@ -148,7 +148,7 @@ def begin(flights: Flights, begun: int) -> Flight:
     return flight
 
 
-def test_an_answer_that_was_given_is_not_handed_on() -> None:
+def test_a_shared_answer_is_not_shared_again() -> None:
     """A caller that began after the fetch was sent may know of a change that the answer lacks."""
     flights = Flights()
     first, second = begin(flights, 1), begin(flights, 2)
@@ -164,7 +164,7 @@ def test_an_answer_that_was_given_is_not_handed_on() -> None:
     assert third.active and third.given is None
 
 
-def test_a_forked_process_waits_for_nobody_elses_flights() -> None:
+def test_a_forked_process_has_its_own_flights() -> None:
     flights = Flights()
     mine = begin(flights, 1)
     child = os.fork()
