@@ -78,7 +78,7 @@ test("a server without the module", async (context) => {
   }
 });
 
-test("what is no client", () => {
+test("values that are not clients", () => {
   assert.throws(() => new Filter({} as Client, "seen"), /a client of node-redis or ioredis is needed/);
   const sentinel = createSentinel({ name: "main", sentinelRootNodes: [{ host: "127.0.0.1", port: 26379 }] });
   // @ts-expect-error: the types refuse it, too.

@@ -42,7 +42,7 @@ function deferred<T = void>() {
 
 const row = Buffer.from("row");
 
-test("an answer is shared with the flights that began before it was asked for", () => {
+test("an answer is shared with flights that began before its fetch", () => {
   const flights = new Flights();
   const asking = flights.begin("1");
   const early = flights.begin("1");
@@ -62,7 +62,7 @@ test("an answer is shared with the flights that began before it was asked for", 
   assert.deepEqual([late.given, late.crowd.waiting.has(late)], [undefined, false]);
 });
 
-test("an error is shared with all flights that wait, and the oldest goes on if nothing is shared", () => {
+test("an error is shared with all waiting flights, and the oldest resumes if nothing is shared", () => {
   const flights = new Flights();
   const [first, second, third] = [flights.begin("1"), flights.begin("1"), flights.begin("1")];
   flights.wait(second);
@@ -113,7 +113,7 @@ test("options have the names, the ranges and the defaults of the specification",
 });
 
 describe("without a server", () => {
-  test("1,000 reads of a row are one load, and those that come during it one more", async () => {
+  test("1,000 reads of a row share one load, and reads that arrive during it one more", async () => {
     const guard = new Guard(down, "rows", { warn: () => {} });
     const loads: ReturnType<typeof deferred<Buffer>>[] = [];
     const load = () => {
@@ -139,7 +139,7 @@ describe("without a server", () => {
     assert.equal(loads.length, 2);
   });
 
-  test("a call that fails leaves the loads of its other rows alone", async () => {
+  test("a failed call does not affect the loads of its other rows", async () => {
     const guard = new Guard(down, "rows", { warn: () => {} });
     const [first, both] = [deferred<Buffer>(), deferred<Map<number, Buffer>>()];
     const failing = guard.get(1, () => first.promise);
@@ -166,7 +166,7 @@ describe("without a server", () => {
     assert.deepEqual(await guard.get(1, () => row), row);
   });
 
-  test("a load that never ends does not block its row for ever", async (context) => {
+  test("a load that never ends does not block its row forever", async (context) => {
     const guard = new Guard(down, "rows", { warn: () => {} });
     const begun = deferred();
     void guard.get(1, () => {
@@ -211,7 +211,7 @@ for (const library of LIBRARIES) {
       return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, "im").exec(info)?.[1] ?? 0);
     }
 
-    test("callers of one row that came later share one answer, or the error of the load", async () => {
+    test("later callers of one row share one answer, or the error of the load", async () => {
       const guard = guarded();
       const crowd = async (id: number, load: () => Promise<Buffer>) => {
         const before = guard.counts.wait;
@@ -241,7 +241,7 @@ for (const library of LIBRARIES) {
       assert.deepEqual(await guard.get(2, () => row), row, "the next call loads again");
     });
 
-    test("the callers of one turn share the row of the one that gets the lease inside the server", async () => {
+    test("the callers of one turn share the row of the caller that gets the lease in the server", async () => {
       const guard = guarded({ waitMs: PATIENCE_MS });
       const words = ["rows", "1", "{rows}:1"];
       const lease = ["BF.FETCH", ...words, "LEASE", String(LEASE_MS)];
@@ -258,7 +258,7 @@ for (const library of LIBRARIES) {
       assert.equal(await calls("bf.fetch"), 2, "the turn and the wait");
     });
 
-    test("whatever a load throws is shared with those that wait for it", async () => {
+    test("any value that a load throws is shared with waiting callers", async () => {
       const faults: { [name: string]: () => Buffer } = {
         undefined: () => {
           throw undefined;
@@ -286,7 +286,7 @@ for (const library of LIBRARIES) {
       }
     });
 
-    test("a load that asks for its own row loads it", async () => {
+    test("a call for a row inside its load loads it", async () => {
       const guard = guarded({ waitMs: PATIENCE_MS });
       const inner = async (id: number) => {
         const rows = await guard.getMany([id, 2], (ids) => new Map(ids.map((one) => [one, Buffer.from(`many ${one}`)])));
@@ -342,7 +342,7 @@ for (const library of LIBRARIES) {
       assert.deepEqual(warnings, []);
     });
 
-    test("an aborted load gives its lease up, and another caller loads", async () => {
+    test("an aborted load gives up its lease, and another caller loads", async () => {
       const guard = guarded();
       const controller = new AbortController();
       const seen = deferred<[id: number, signal: AbortSignal | undefined]>();
@@ -426,7 +426,7 @@ for (const library of LIBRARIES) {
       assert.deepEqual({ slow, failed }, { slow: 1, failed: 0 });
     });
 
-    test("10,000 rows that are loaded at once are cached, with few commands under way", async () => {
+    test("10,000 rows that are loaded at once are cached, with few commands in flight", async () => {
       const connection = connectionOf(client);
       const underWay = new Map<string, number>();
       const most = new Map<string, number>();
@@ -467,7 +467,7 @@ for (const library of LIBRARIES) {
       assert.deepEqual([most.get("BF.MFETCH"), most.get("BF.FETCH")], [undefined, 8]);
     });
 
-    test("a slow load is waited for if the row was changed", async () => {
+    test("callers wait for a slow load if the row was changed", async () => {
       const guard = guarded({ ttl: 0.001, failSafe: 3600, softTimeout: 0.01, beta: 0 });
       await server.probe.set("{rows}:1", "old", { expiration: { type: "EX", value: 3000 } });
       const loading = deferred<Buffer>();
@@ -632,7 +632,7 @@ for (const library of LIBRARIES) {
       assert.equal(await replica.probe.bf.exists("rows", "1"), true);
     });
 
-    test("a user that may not fill waits for no lease", async (context) => {
+    test("a user without permission to fill does not wait for leases", async (context) => {
       const server = await startServer(context);
       await server.probe.sendCommand(["ACL", "SETUSER", "reader", "on", "nopass", "~*", "&*", "+@all", "-bf.fill"]);
       await new Filter(await openClient(context, library, server.port), "rows").insert([1, 2], { capacity: 100 });
@@ -645,7 +645,7 @@ for (const library of LIBRARIES) {
       }
     });
 
-    test("CLIENT UNBLOCK fails no call", async (context) => {
+    test("CLIENT UNBLOCK does not fail a call", async (context) => {
       const server = await startServer(context);
       const client = await openClient(context, library, server.port);
       await new Filter(client, "rows").insert([1], { capacity: 100 });
@@ -670,7 +670,7 @@ for (const library of LIBRARIES) {
       assert.deepEqual(await got, row);
     });
 
-    test("a failover whose old primary lives on", async (context) => {
+    test("a failover whose old primary keeps running", async (context) => {
       const primary = await startServer(context);
       const replica = await startServer(context, `replicaof 127.0.0.1 ${primary.port}`);
       let target = primary.port;
@@ -725,7 +725,7 @@ for (const library of LIBRARIES) {
       }
     });
 
-    test("a server that accepts connections and says nothing", async (context) => {
+    test("a server that accepts connections and never answers", async (context) => {
       const server = new ScriptedServer();
       server.answersNothing = true;
       context.after(() => server.close());
@@ -745,7 +745,7 @@ for (const library of LIBRARIES) {
       await merged;
     });
 
-    test("a reply is in time while those before it arrive", async (context) => {
+    test("a reply is in time while earlier replies arrive", async (context) => {
       const server = new ScriptedServer();
       context.after(() => server.close());
       const client = await openClient(context, library, await server.start());

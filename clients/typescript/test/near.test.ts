@@ -199,7 +199,7 @@ for (const library of LIBRARIES) {
       });
     }
 
-    test("a client of RESP2, and keys that are no UTF-8", async (context) => {
+    test("a client in RESP2, and keys that are not UTF-8", async (context) => {
       const other = await openClient(context, library, server.port, 2);
       const near = new NearCache(100, HOUR);
       const prefix = Buffer.from([0xff, 0]);
@@ -290,7 +290,7 @@ for (const library of LIBRARIES) {
       });
     });
 
-    test("a lost connection drops everything, and another is made", async () => {
+    test("a lost connection drops everything, and is replaced", async () => {
       const near = new NearCache(100, HOUR);
       const guard = guarded(near);
       await tracked(server, guard, near);
@@ -306,7 +306,7 @@ for (const library of LIBRARIES) {
       await eventually("the new value", async () => (await value(guard, 1)) === "two");
     });
 
-    test("a client that connects anew drops everything: it may be connected to another server", async (context) => {
+    test("a client that reconnects drops everything: it may be connected to another server", async (context) => {
       const own = await openClient(context, library, server.port);
       const near = new NearCache(100, HOUR);
       const guard = guarded(near, own);
@@ -355,7 +355,7 @@ for (const library of LIBRARIES) {
       });
     });
 
-    test("no read is old while reports are lost, refused and begun again", async (context) => {
+    test("no read is old while reports are lost, refused and resumed", async (context) => {
       const user = ["ACL", "SETUSER", "reader"];
       await server.probe.sendCommand([...user, "on", "nopass", "~*", "&*", "+@all"]);
       const table = new Map<number, string>();
@@ -427,7 +427,7 @@ for (const library of LIBRARIES) {
       await eventually("no tracking", async () => (await reporting(server)) === 0);
     });
 
-    test("the connection is closed once the guard is not in use", async () => {
+    test("the connection is closed once the guard is no longer in use", async () => {
       // A separate function, so that no variable of this one keeps the guard alive.
       await (async () => {
         const near = new NearCache(100, HOUR);

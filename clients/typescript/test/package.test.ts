@@ -35,7 +35,7 @@ describe("the packed file", () => {
   });
   after(() => rmSync(folder, { recursive: true }));
 
-  test("has the sources, what they compile to, the licences, and nothing else", () => {
+  test("has the sources, the compiled files, the licences, and nothing else", () => {
     const names = readdirSync(join(ROOT, "src")).map((file) => file.replace(/\.ts$/, ""));
     const compiled = ["js", "js.map", "d.ts", "d.ts.map"];
     const expected = ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json", ...names.map((name) => `src/${name}.ts`)];
@@ -49,7 +49,7 @@ describe("the packed file", () => {
     assert.equal(manifest.scripts, undefined, "npm warns of scripts");
   });
 
-  test("has a README whose links work outside of the repository", () => {
+  test("has a README whose links work outside the repository", () => {
     const readme = readFileSync(join(folder, "node_modules", "bloomgate", "README.md"), "utf8");
     const headings = [...readme.matchAll(/^## (.*)$/gm)].map(([, text]) => `#${text?.toLowerCase().replaceAll(" ", "-")}`);
     const links = [...readme.matchAll(/\]\(([^)]*)\)/g)].map(([, link]) => String(link));
@@ -79,7 +79,7 @@ describe("the packed file", () => {
     assert.equal(stdout, "function\n");
   });
 
-  test("names no library in what it loads first", async () => {
+  test("does not import a client library at the start", async () => {
     const script = 'import { Filter } from "bloomgate"; console.log(typeof Filter);';
     const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", script], { cwd: folder });
     assert.equal(stdout, "function\n");
