@@ -124,7 +124,7 @@ class ConnectionsTest {
 
     /** A server that takes longer to accept a connection than a command may take. */
     @Test
-    void connectingHasALimitOfItsOwn() throws Exception {
+    void connectingHasASeparateLimit() throws Exception {
         var server = servers.start();
         RedisClient lettuce = RedisClient.create(Servers.RESOURCES, "redis://127.0.0.1:" + server.port());
         lettuce.setOptions(ClientOptions.builder().pingBeforeActivateConnection(true).build());

@@ -32,7 +32,7 @@ class FillTest {
     }
 
     @Test
-    void aSourceThatFailsMakesNoFilter() {
+    void aFailingSourceCreatesNoFilter() {
         var server = servers.start();
         RuntimeException failure = new IllegalStateException("the database has closed the cursor");
         try (Bloomgate client = Bloomgate.connect("redis://127.0.0.1:" + server.port())) {

@@ -221,7 +221,7 @@ class GuardCrowdTest {
     }
 
     @Test
-    void anErrorIsThrownThoughThereIsAnOldValue() throws Exception {
+    void anErrorIsThrownAlthoughThereIsAnOldValue() throws Exception {
         try (Bloomgate client = patient(servers.start().port())) {
             Guard<Integer, byte[]> guard = guard(client).ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
             guard.get(17, id -> Keys.ascii("row"));
@@ -233,7 +233,7 @@ class GuardCrowdTest {
     }
 
     @Test
-    void aLoadThatAsksForItsOwnRowLoadsIt() throws Exception {
+    void aCallForARowInsideItsLoadLoadsIt() throws Exception {
         for (Bloomgate client : List.of(patient(servers.start().port()), withoutServer())) {
             Guard<Object, byte[]> guard = guard(client).wait(Duration.ofHours(1)).build();
             Guard.Loader<Object, byte[]> inner = id -> Keys.ascii("row");
@@ -268,7 +268,7 @@ class GuardCrowdTest {
     }
 
     @Test
-    void aBurstHas500CommandsUnderWay() throws Exception {
+    void aBurstHas500CommandsInFlight() throws Exception {
         try (ScriptedServer scripted = new ScriptedServer(); Bloomgate client = patient(scripted.port())) {
             Guard<Integer, byte[]> guard = guard(client).build();
             String lease = "*2\r\n$4\r\nload\r\n$2\r\n00\r\n";

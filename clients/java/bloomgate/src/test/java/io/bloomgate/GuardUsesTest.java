@@ -68,7 +68,7 @@ class GuardUsesTest {
     };
 
     @Test
-    void aTransactionReadsWhatIsCachedAndFillsNothing() throws Exception {
+    void aTransactionReadsCachedRowsAndFillsNothing() throws Exception {
         Guard<Integer, byte[]> guard = guard().lease(Duration.ofHours(1)).build();
         assertFalse(guard.peek(17).isPresent());
         assertEquals("its own", text(guard.getInTransaction(17, loader("its own"))));
@@ -137,11 +137,11 @@ class GuardUsesTest {
 
     private static void checkTrace(Throwable error) {
         assertTrue(Arrays.stream(error.getStackTrace()).anyMatch(line -> line.getClassName().equals(GuardUsesTest.class.getName())
-                && line.getMethodName().contains("tracesNameTheLineOfTheCall")), () -> Arrays.toString(error.getStackTrace()));
+                && line.getMethodName().contains("stackTracesContainTheLineOfTheCall")), () -> Arrays.toString(error.getStackTrace()));
     }
 
     @Test
-    void tracesNameTheLineOfTheCall() throws Exception {
+    void stackTracesContainTheLineOfTheCall() throws Exception {
         try (Bloomgate nowhere = Bloomgate.connect("redis://127.0.0.1:" + Servers.freePort())) {
             checkTrace(assertThrows(BloomgateException.Disconnected.class, nowhere::ping));
         }
@@ -179,7 +179,7 @@ class GuardUsesTest {
 
     /** The loaders of the guard, and the asynchronous variants of blocking calls. */
     @Test
-    void whatBlocksHasAFuture() throws Exception {
+    void blockingCallsHaveAsynchronousVariants() throws Exception {
         Filter filter = new Filter(client, "siphash");
         filter.reserve(0.001, 100, CreationOptions.defaults().hash("siphash"));
         filter.addAll(List.of("a", "b", "c"));
@@ -244,7 +244,7 @@ class GuardUsesTest {
     }
 
     @Test
-    void exceptionsOfTheProgramAreNoFailures() throws Exception {
+    void exceptionsOfTheProgramAreNotFailures() throws Exception {
         Guard<Integer, byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1))
                 .failSafeFor(error -> !(error instanceof IllegalArgumentException)).build();
         IllegalArgumentException own = new IllegalArgumentException("not found");

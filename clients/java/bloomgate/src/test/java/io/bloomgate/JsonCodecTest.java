@@ -29,7 +29,7 @@ class JsonCodecTest {
     }
 
     @Test
-    void whatIsNoJsonIsRefused() {
+    void valuesThatAreNotJsonAreRefused() {
         Codec<Object> codec = Codec.json(Object.class);
         for (Object number : List.of(Double.NaN, Float.POSITIVE_INFINITY, new double[] {1, Double.NEGATIVE_INFINITY}, List.of(Double.NaN))) {
             assertThrows(Exception.class, () -> codec.encode(number));

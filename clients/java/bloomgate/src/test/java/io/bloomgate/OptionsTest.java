@@ -24,7 +24,7 @@ class OptionsTest {
     }
 
     @Test
-    void theyAreTheSpecifications() throws Exception {
+    void theOptionsMatchTheSpecification() throws Exception {
         JsonNode options = Adapter.MAPPER.readTree(new File("../../specification/options.json")).get("options");
         int ranges = 0;
         try (Bloomgate client = Bloomgate.connect("redis://127.0.0.1:1")) {

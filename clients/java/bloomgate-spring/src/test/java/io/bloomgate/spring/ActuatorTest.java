@@ -120,7 +120,7 @@ class ActuatorTest {
     }
 
     @Test
-    void readsAreCountedAsThoseOfEveryCache() {
+    void readsAreCountedLikeThoseOfOtherCaches() {
         runner.run(context -> {
             Users users = context.getBean(Users.class);
             MeterRegistry registry = context.getBean(MeterRegistry.class);
@@ -182,7 +182,7 @@ class ActuatorTest {
     }
 
     @Test
-    void theHealthIsThatOfTheServerAndTheFilters() {
+    void theHealthCoversTheServerAndTheFilters() {
         runner.run(context -> {
             PropertyAccessor health = health(context);
             assertThat(health.getPropertyValue("status.code")).isEqualTo("UP");
@@ -201,7 +201,7 @@ class ActuatorTest {
     }
 
     @Test
-    void theHealthIsLeftOutByTheUsualProperty() {
+    void theHealthIsDisabledByTheStandardProperty() {
         for (String property : List.of("management.health.bloomgate.enabled=false", "management.health.defaults.enabled=false")) {
             runner.withPropertyValues(property).run(context ->
                     assertThat(context).hasNotFailed().doesNotHaveBean("bloomgateHealthIndicator"));

@@ -123,7 +123,7 @@ class AutoConfigurationTest {
     }
 
     @Test
-    void theOtherCachesAreThoseOfTheManagerThatWouldBeThere() {
+    void theOtherCachesComeFromTheDefaultManager() {
         ApplicationContextRunner withUri = runner.withPropertyValues("bloomgate.uri=" + uri);
         withUri.run(context -> assertThat(context.getBean(CacheManager.class).getCache("others")).isNull());
         withUri.withConfiguration(AutoConfigurations.of(SPRINGS_CACHES)).run(context -> checkOthers(context));
@@ -165,7 +165,7 @@ class AutoConfigurationTest {
     }
 
     @Test
-    void annotationsAreGuardedThoughTheProgramSetsAnotherManagerForThem() {
+    void annotationsAreGuardedAlthoughTheProgramSetsAnotherManager() {
         for (Class<?> program : List.of(Configurer.class, Resolver.class)) {
             new ApplicationContextRunner().withConfiguration(AutoConfigurations.of(BloomgateAutoConfiguration.class))
                     .withUserConfiguration(program).withBean(Users.class)
@@ -193,7 +193,7 @@ class AutoConfigurationTest {
     }
 
     @Test
-    void oneLineTellsWhatIsGuardedAndWhyNothingIs() {
+    void oneLogLineListsTheGuardedCachesOrTheReason() {
         ApplicationContextRunner withUri = runner.withPropertyValues("bloomgate.uri=" + uri);
         assertThat(logged(withUri)).containsExactly("INFO guards the caches [users], and there are no others");
         assertThat(logged(withUri.withBean("own", CacheManager.class, ConcurrentMapCacheManager::new)))
@@ -221,7 +221,7 @@ class AutoConfigurationTest {
     }
 
     @Test
-    void cachesOfOneFilterHaveKeysOfTheirOwn() {
+    void cachesOfOneFilterHaveSeparateKeys() {
         runner.withPropertyValues("bloomgate.uri=" + uri, "bloomgate.caches.names.filter=people").run(context -> {
             CacheManager manager = context.getBean(CacheManager.class);
             assertThat(manager.getCache("users").get(17L, () -> "Ann")).isEqualTo("Ann");
@@ -248,7 +248,7 @@ class AutoConfigurationTest {
     }
 
     @Test
-    void theStartConnectsAndAsksForTheFilters() {
+    void theStartConnectsAndChecksTheFilters() {
         server.commands().configResetstat();
         runner.withPropertyValues("bloomgate.uri=" + uri, "bloomgate.caches.missing.filter=missing").run(context -> {
             assertThat(context).hasNotFailed();

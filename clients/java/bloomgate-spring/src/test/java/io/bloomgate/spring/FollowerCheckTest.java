@@ -98,7 +98,7 @@ class FollowerCheckTest {
     }
 
     @Test
-    void aFollowerOfOtherKeysIsNamedAndEvictionsContinue() {
+    void aFollowerOfOtherKeysIsReportedAndEvictionsContinue() {
         for (String heartbeat : List.of("1\n={users}:name:", "1\n={users}2:\n^{people}:", "1\n={users}")) {
             server.commands().set("{users}:feed", heartbeat);
             log.list.clear();

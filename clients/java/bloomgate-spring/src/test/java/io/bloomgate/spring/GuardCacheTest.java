@@ -190,7 +190,7 @@ class GuardCacheTest {
     }
 
     @Test
-    void aFailedAnnouncementRollsBackThoughItsErrorIsHandled() {
+    void aFailedAnnouncementRollsBackAlthoughItsErrorIsHandled() {
         server.commands().del("users");
         server.commands().set("users", "no filter");
         assertThatThrownBy(() -> transaction.executeWithoutResult(status -> {
@@ -289,7 +289,7 @@ class GuardCacheTest {
     }
 
     @Test
-    void whatALoaderThrowsIsTheCauseOfSpringsException() {
+    void aLoadersExceptionIsTheCauseOfSpringsException() {
         assertThatThrownBy(() -> guarded.get(17L, () -> {
             throw new java.io.IOException("down");
         })).isInstanceOf(ValueRetrievalException.class).hasRootCauseMessage("down");
@@ -675,7 +675,7 @@ class GuardCacheTest {
     }
 
     @Test
-    void aServerThatIsAwayMakesWritersFailAndReadersAskTheDatabase() {
+    void withoutAServerWritersFailAndReadersQueryTheDatabase() {
         try (Bloomgate away = Bloomgate.connect("redis://127.0.0.1:1")) {
             Cache cache = new GuardCacheManager(away).getCache("users");
             assertThat(read(cache)).isEqualTo("old");

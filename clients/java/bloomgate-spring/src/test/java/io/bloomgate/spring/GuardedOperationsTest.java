@@ -88,7 +88,7 @@ class GuardedOperationsTest {
     }
 
     @Test
-    void annotationsOfOtherCachesStayAsTheyAre() {
+    void annotationsOfOtherCachesAreUnchanged() {
         CacheOperationSource plain = new AnnotationCacheOperationSource();
         try (Logged log = new Logged()) {
             CacheOperationSource adapted = (CacheOperationSource) new GuardedOperations("users"::equals)
@@ -199,7 +199,7 @@ class GuardedOperationsTest {
     }
 
     @Test
-    void theStartNamesTheMethodsThatCacheNothing() {
+    void theStartLogsTheMethodsThatCacheNothing() {
         with((users, log) -> {
             assertThat(log).hasSize(5).allMatch(line -> line.startsWith("WARN @Cacheable of public ") && line.contains(" caches no rows "));
             assertThat(log).filteredOn(line -> line.contains("nless(") || line.contains("unlessLater("))

@@ -89,7 +89,7 @@ class PropertiesTest {
     }
 
     @Test
-    void theDefaultsAreThoseOfTheGuard() throws IOException {
+    void theDefaultsMatchTheGuard() throws IOException {
         Map<String, Long> guard = new HashMap<>();
         for (var option : objects(Files.newInputStream(Path.of("../../specification/options.json")), "options")) {
             if (option.get("default") instanceof Number number) {
@@ -114,7 +114,7 @@ class PropertiesTest {
 
     @ParameterizedTest
     @MethodSource("ranges")
-    void theRangesOfTheTableAreThose(String name, String least, String most) {
+    void theRangesMatchTheTable(String name, String least, String most) {
         String unit = least.endsWith("s") ? "ms" : "";
         runner.withPropertyValues(name + "=" + least).run(context -> assertThat(context).hasNotFailed());
         runner.withPropertyValues(name + "=" + most).run(context -> assertThat(context).hasNotFailed());

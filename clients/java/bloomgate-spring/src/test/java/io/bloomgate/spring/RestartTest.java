@@ -83,7 +83,7 @@ class RestartTest {
     }
 
     @Test
-    void aStoppedFactoryLeavesTheDatabase() {
+    void aStoppedFactoryMakesReadersQueryTheDatabase() {
         runner.withBean(LettuceConnectionFactory.class, () -> new LettuceConnectionFactory("127.0.0.1", server.port())).run(context -> {
             Users users = context.getBean(Users.class);
             assertThat(users.find(17)).isEqualTo("Ann1");
