@@ -6,7 +6,7 @@ use Bloomgate\{Connection, ConnectionLost, Filter, ModuleMissing, ServerError, T
 
 final class ConnectionTest extends ServerTestCase {
     /** @dataProvider libraries */
-    public function testLateReplyIsNotTakenForAnother(string $library): void {
+    public function testLateReplyIsNotReadByAnotherCall(string $library): void {
         $connection = $this->connection($library, 0.2);
         $id = $connection->one(['CLIENT', 'ID']);
         try {

@@ -72,7 +72,7 @@ final class GuardTest extends ServerTestCase {
     }
 
     /** @dataProvider libraries */
-    public function testDatabaseIsAskedWithoutTheServer(string $library): void {
+    public function testDatabaseIsQueriedWithoutTheServer(string $library): void {
         $warnings = [];
         $guard = new Guard(Clients::connection($library, 1), 'users', warn: function (string $text) use (&$warnings) {
             $warnings[] = $text;
@@ -85,7 +85,7 @@ final class GuardTest extends ServerTestCase {
         $guard->changed(1, $this->unasked());
     }
 
-    public function testOlderModuleIsNamed(): void {
+    public function testOlderModuleIsReported(): void {
         $older = stream_socket_server('tcp://127.0.0.1:0');
         $port = (int) substr(strrchr(stream_socket_get_name($older, false), ':'), 1);
         $pid = pcntl_fork();
@@ -153,7 +153,7 @@ final class GuardTest extends ServerTestCase {
         new Options(...[$name => $value]);
     }
 
-    public function testRangesAreThoseOfTheSpecification(): void {
+    public function testRangesMatchTheSpecification(): void {
         $options = json_decode(file_get_contents(__DIR__ . '/../../specification/options.json'), true)['options'];
         $ranges = [];
         foreach ($options as $one) {

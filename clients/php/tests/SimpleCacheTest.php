@@ -70,13 +70,13 @@ final class SimpleCacheTest extends ServerTestCase {
         $this->assertSame(['other'], self::$server->send('KEYS', '*'));
     }
 
-    public function testTimeThatIsOverDeletes(): void {
+    public function testExpiredTimeDeletes(): void {
         $this->cache->get('key');
         $this->assertTrue($this->cache->set('key', 'value', 0));
         $this->assertFalse($this->cache->has('key'));
     }
 
-    public function testServerThatIsAwayIsAMiss(): void {
+    public function testUnreachableServerIsAMiss(): void {
         $cache = new SimpleCache(new Guard(Clients::connection('phpredis', 1), 'missing', warn: fn () => null));
         $this->assertSame(7, $cache->get('key', 7));
         $this->assertFalse($cache->set('key', 1));
