@@ -36,7 +36,7 @@ pub fn of_three(program: &Path) -> Vec<Server> {
 
 /// Moves the slot of a key to another node, as an operator would.
 #[test]
-fn a_slot_that_moves_is_followed() {
+fn a_moved_slot_is_followed() {
     let nodes = of_three(&servers()[0]);
     let client = Client::cluster([format!("redis://127.0.0.1:{}", nodes[2].port)]).unwrap();
     // Its slot is 12182, which the third node holds.

@@ -44,7 +44,7 @@ fn a_guard_without_its_server_warns_once_a_minute() {
 }
 
 #[test]
-fn a_module_that_does_not_know_a_word_is_called_older() {
+fn a_module_that_rejects_an_option_is_reported_as_older() {
     let server = Scripted::start();
     let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
     let guard = Guard::new(&client, "older", GuardOptions::default()).unwrap();

@@ -27,7 +27,7 @@ fn panics(fail_safe: Duration, call: impl FnOnce(&Guard) + Send, exchange: &[(&s
 }
 
 #[test]
-fn a_load_that_panics_gives_its_lease_up() {
+fn a_panicking_load_gives_up_its_lease() {
     panics(
         Duration::ZERO,
         |guard| drop(guard.get(17, |_| -> Result<_, String> { panic!("a bug") })),
@@ -39,7 +39,7 @@ fn a_load_that_panics_gives_its_lease_up() {
 }
 
 #[test]
-fn a_load_that_panics_backs_its_row_off() {
+fn a_panicking_load_begins_a_back_off() {
     panics(
         Duration::from_secs(60),
         |guard| drop(guard.get(17, |_| -> Result<_, String> { panic!("a bug") })),

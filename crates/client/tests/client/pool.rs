@@ -31,7 +31,7 @@ fn one_call_fails_if_all_connections_are_lost() {
 }
 
 #[test]
-fn a_caller_that_waits_gets_the_connection_that_becomes_free() {
+fn a_waiting_caller_gets_a_freed_connection() {
     let server = Server::start(&servers()[0]);
     let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap().with_connections(1);
     // A caller that is woken up does not wait for that long.
@@ -46,7 +46,7 @@ fn a_caller_that_waits_gets_the_connection_that_becomes_free() {
 
 /// After a connection has waited in the server, its long time limit is reset.
 #[test]
-fn a_command_after_a_wait_has_the_usual_time_limit() {
+fn a_command_after_a_wait_has_the_default_time_limit() {
     let hour = Duration::from_secs(3600);
     let server = Server::start(&servers()[0]);
     let mut other = server.connect();

@@ -43,7 +43,7 @@ fn a_runtime_that_ends_before_a_fetch_is_sent_leaves_later_calls_unharmed() {
 
 /// Two runtimes take part in one turn, and the runtime that would have sent it ends.
 #[test]
-fn a_runtime_that_ends_lets_the_calls_of_another_go_on() {
+fn calls_continue_after_another_runtime_has_ended() {
     let guard = guard();
     let (mut first, mut second) = (Box::pin(guard.get(17, |_| async { Ok::<_, String>(None) })), pin!(row(&guard)));
     let (ending, lasting) = (runtime(), runtime());
@@ -70,7 +70,7 @@ fn on_two_runtimes<T>(call: impl Future<Output = T>, until: impl Future) -> T {
 }
 
 #[test]
-fn a_call_ends_whose_commands_were_lost_with_their_runtime() {
+fn a_call_ends_if_its_commands_were_lost_with_their_runtime() {
     let guard = guard();
     let load =
         |ids: Vec<u64>| async move { Ok::<_, String>(ids.into_iter().map(|id| (id, b"Ann".to_vec())).collect()) };

@@ -246,7 +246,7 @@ mod tests {
 
     /// A caller that began after the fetch was sent may know of a change that the answer lacks.
     #[test]
-    fn an_answer_that_is_handed_on_stays_as_old_as_it_was() {
+    fn a_shared_answer_keeps_its_age() {
         let flights = Flights::default();
         let begin = || flights.begin(b"row", number());
         let (mut first, mut second) = (begin(), begin());
