@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_printed_once_until_another_one_or_a_start() {
+    fn a_repeated_failure_is_printed_again_after_another_one_or_a_start() {
         let mut log = FailureLog::default();
         let printed = ["a", "a", "b", "b", "a", "a"].map(|failure| log.is_new(failure.to_owned()));
         assert_eq!(printed, [true, false, true, false, true, false]);

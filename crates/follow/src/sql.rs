@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_quotes_and_comments_are_no_keywords() {
+    fn quoted_names_and_comments_are_not_keywords() {
         let word = |text: &str| Token::Word(text.to_owned());
         let name = |text: &str| Token::Name(text.to_owned());
         assert_eq!(

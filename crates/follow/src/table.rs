@@ -174,7 +174,7 @@ pub fn templates(config: &config::Table, columns: &[Column]) -> Result<(Template
         let template = parse(text)?;
         ensure!(
             template.has_prefix(),
-            "`{text}` begins with a column, so a fill might delete any key of the server: let it begin with text"
+            "`{text}` begins with a column, so a fill might delete any key of the server: begin it with text"
         );
         Ok(template)
     };

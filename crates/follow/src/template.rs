@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_left_out_is_taken_from_the_old_row_and_null_has_no_text() {
+    fn an_omitted_value_is_taken_from_the_old_row_and_null_has_no_text() {
         let template = parse("{id}:{sort}").unwrap();
         let new = [text("7"), Field::Unchanged];
         assert_eq!(template.render(&new, Some(&[text("6"), text("x")])).unwrap().unwrap(), b"7:x");
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_tells_the_cache_keys_of_a_template() {
+    fn a_rule_identifies_the_cache_keys_of_a_template() {
         let rule = |item: &str, key: &str| parse(key).unwrap().rule(&parse(item).unwrap());
         assert_eq!(rule("{id}", "{users}:{id}"), "={users}:");
         assert_eq!(rule("u{id}-{sort}", "{users}:u{id}-{sort}"), "={users}:");

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn large_groups_and_truncations_hold_every_key() {
+    fn large_groups_and_truncations_block_every_key() {
         let mut journal = Journal::default();
         let rows: Vec<_> = (0..=MANY).map(|row| (row as u64 + 1, format!("{row}"))).collect();
         let changes: Vec<_> = rows.iter().map(|(end, key)| (*end, key.as_str(), key.as_str(), true)).collect();

@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_has_the_same_place_and_another_event_has_not() {
+    fn a_repeated_event_has_the_same_place_and_another_event_does_not() {
         for (format, lines) in [
             (Format::Debezium, include_str!("fixtures/debezium.jsonl")),
             (Format::Canal, include_str!("fixtures/canal.jsonl")),
@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_shape_is_refused_by_what_it_has() {
+    fn an_unknown_shape_is_refused_with_its_names() {
         for (format, text, part) in [
             (Format::Debezium, "{", "not JSON"),
             (Format::Debezium, r#"{"id":7,"name":"x"}"#, "it has id, name. Flattened events need add.fields="),
@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_sql_server_is_that_of_one_database() {
+    fn a_table_of_sql_server_belongs_to_one_database() {
         let event = |database: &str| {
             let source = format!(
                 r#"{{"connector":"sqlserver","ts_ms":1,"snapshot":"false","db":"{database}","schema":"dbo","table":"users"}}"#
@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_that_change_the_rows_or_the_key_of_a_table_are_told_from_others() {
+    fn statements_that_change_rows_or_keys_are_recognised() {
         let told = |sql: &str, database: &str| {
             let altered = altered(sql, Some(database), &users());
             altered.first().map_or("-", |(_, happened)| match happened {

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn only_events_that_are_known_are_read() {
+    fn only_known_events_are_read() {
         for kind in 0..=255 {
             let known = [2..=19, 23..=33, 35..=40, 42..=42, 160..=171].iter().any(|kinds| kinds.contains(&kind));
             if !known {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_be_larger_than_an_event_can_tell() {
+    fn a_file_may_be_larger_than_32_bit_offsets() {
         let mut reader = Reader { last: place("x.1", 4).unwrap(), ..Reader::default() };
         for (end, offset) in
             [(0xffff_fff0, 0xffff_fff0), (0x20, 0x1_0000_0020), (0x10, 0x1_0000_0020), (0x40, 0x1_0000_0040)]

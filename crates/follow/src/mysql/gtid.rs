@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_what_was_added() {
+    fn a_set_contains_added_hashes() {
         let mut all = Gtids::default();
         for (sequence, text) in [
             (5, "A:5"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_comes_past_what_has_its_domain() {
+    fn a_log_passes_earlier_gtids_of_its_domain() {
         for (here, other, is_past) in [
             ("0-1-5", "0-2-5", true),
             ("0-1-5", "0-1-6", false),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn common_is_what_both_have() {
+    fn common_is_the_intersection() {
         for (one, other, both) in
             [("0-1-5,1-1-7", "0-2-3,2-1-1", "0-2-3"), ("A:1-9", "A:3-5:7-12", "A:3-5:7-9"), ("A:1-9,B:1", "A:20", "")]
         {

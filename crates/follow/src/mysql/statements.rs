@@ -133,7 +133,7 @@ mod tests {
     use crate::sql::tokens;
 
     #[test]
-    fn only_what_is_known_to_change_no_row_is_harmless() {
+    fn only_statements_known_to_change_no_rows_are_harmless() {
         for (text, expected) in [
             ("BEGIN", Statement::Begin),
             ("XA START X'61',X'',1", Statement::Begin),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_texts_nulls_and_values_that_were_left_out() {
+    fn rows_have_texts_nulls_and_omitted_values() {
         let bytes = Bytes::from_static(b"U\0\0\0\x07K\0\x02t\0\0\0\x011nN\0\x02t\0\0\0\x012u");
         let text = |text: &'static str| Field::Text(Bytes::from_static(text.as_bytes()));
         let old = Some(vec![text("1"), Field::Null]);

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transactions_are_visible_once_they_have_left_the_list() {
+    fn transactions_are_visible_once_they_are_not_in_the_list() {
         let snapshot = Snapshot::parse("10:20:12,15").unwrap();
         let shown: Vec<u64> = (5..25).filter(|xid| snapshot.shows(*xid)).collect();
         assert_eq!(shown, [5, 6, 7, 8, 9, 10, 11, 13, 14, 16, 17, 18, 19]);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_standby_must_be_demanded() {
+    fn every_listed_standby_must_be_required() {
         for setting in
             ["gate", " Gate ", "FIRST 1 (gate)", "first 2 (gate, other)", "2(a , \"gate\")", "ANY 2 (gate,\"b,c\")"]
         {
