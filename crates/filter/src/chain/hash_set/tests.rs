@@ -202,7 +202,7 @@ fn hashes_with_equal_top_bits_do_not_split_forever() {
 
 /// A set of the stated capacity takes no more than the stated bytes, whatever the order of inserts.
 #[test]
-fn a_set_takes_no_more_than_its_capacity_says() {
+fn a_set_stays_within_the_bytes_of_its_capacity() {
     let sizes = (0..600).map(|step| step * 16).chain([70_000, 150_000, 500_000, 700_000, 960_000]);
     let hashes = random_hashes(&mut Rng::with_seed(5), MANY);
     for bytes in sizes {
@@ -221,7 +221,7 @@ fn a_set_takes_no_more_than_its_capacity_says() {
 /// The segments of a set whose hashes are constantly replaced keep their largest tables.
 #[test]
 #[cfg_attr(miri, ignore = "a million hashes")]
-fn a_set_whose_hashes_come_and_go_stays_near_its_capacity() {
+fn a_set_with_replaced_hashes_stays_near_its_capacity() {
     for bytes in [100_000, 400_000, 640_000, 800_000] {
         let mut rng = Rng::with_seed(bytes);
         let mut hashes = random_hashes(&mut rng, usize::try_from(HashSet::capacity_in(bytes)).unwrap());
@@ -264,7 +264,7 @@ fn equal_sets_have_equal_runs() {
 }
 
 #[test]
-fn a_copy_is_equal_and_lives_its_own_life() {
+fn a_copy_is_equal_and_independent() {
     let set = set_of(&random_hashes(&mut Rng::with_seed(11), MANY));
     let mut copy = set.try_clone().unwrap();
     check(&copy);
@@ -298,7 +298,7 @@ fn a_range_has_all_hashes_in_it_and_no_other() {
 }
 
 #[test]
-fn a_set_is_taken_apart_while_it_grows() {
+fn a_set_is_emptied_while_it_grows() {
     let all = random_hashes(&mut Rng::with_seed(10), MANY);
     let (first, later) = all.split_at(all.len() / 2);
     let mut set = set_of(first);
