@@ -513,7 +513,7 @@ fn the_timer_queue_does_not_fill_with_reassigned_leases() {
 }
 
 #[test]
-fn the_alarm_does_not_fill_with_waiters_that_left() {
+fn the_timer_queue_does_not_fill_with_removed_waiters() {
     let mut guard = with_a_waiter();
     for waiter in 2..10_000 {
         guard.join(&row(0), None, waiter, "question", false, (0, 5000)).unwrap();
@@ -534,7 +534,7 @@ fn the_alarm_does_not_fill_with_waiters_that_left() {
 }
 
 #[test]
-fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
+fn a_waiter_whose_queue_is_due_is_kept() {
     let mut guard = with_a_waiter();
     guard.row_changed(row(0).key);
     for waiter in 2..1000 {
@@ -545,7 +545,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
 }
 
 #[test]
-fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
+fn an_expired_lease_is_kept_until_its_waiters_are_served() {
     let mut guard = with_a_waiter();
     for waiter in 2..1000 {
         guard.join(&row(1), None, waiter, "question", false, (1000, 5000)).unwrap();
@@ -574,7 +574,7 @@ fn a_client_that_joins_as_the_lease_expires_is_served() {
 }
 
 #[test]
-fn a_token_is_good_for_at_least_an_hour_and_at_most_two() {
+fn a_token_is_valid_for_one_to_two_hours() {
     let mut guard = Guard::<()>::default();
     let mut granted = Vec::new();
     for minute in 0..500 {
@@ -607,7 +607,7 @@ fn fail(guard: &mut Guard<()>, now: &mut Instant, failures: usize, pause: Instan
 }
 
 #[test]
-fn back_offs_double_with_each_failure_until_the_value_is_loaded_or_a_minute_passes() {
+fn back_offs_double_until_a_load_succeeds_or_a_minute_passes() {
     let (mut guard, mut now) = (Guard::<()>::default(), 1000);
     let doubled = [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000];
     assert_eq!(fail(&mut guard, &mut now, 9, 59_999), doubled, "sweeps keep the failures");
@@ -668,7 +668,7 @@ fn expired_records_are_removed_as_others_come() {
 }
 
 #[test]
-fn unrelated_changes_void_no_token() {
+fn tokens_survive_unrelated_changes() {
     let mut guard = Guard::<()>::default();
     let rows: Vec<Row> = (0..200).map(|number| Row { item: 1000 + number, ..row(number) }).collect();
     let granted: Vec<Stamp> = rows.iter().map(|row| guard.grant(*row, (0, 600_000), None, 1000)).collect();
