@@ -19,9 +19,9 @@ import (
 
 // Client sends the commands of all filters and guards to a server or a cluster, through a client of go-redis.
 //
-// A command whose connection is lost fails: no command is sent twice, whatever MaxRetries is. The time limit of a command is the ReadTimeout
-// of the go-redis client, best set to a second; a command that waits in the server extends it by that wait. At most half of the connections
-// wait in the server.
+// A command whose connection is lost fails: no command is sent twice, even if MaxRetries is set. The time limit of a command is the
+// ReadTimeout of the go-redis client, best set to a second; a command that waits in the server extends it by that wait. At most half of the
+// connections wait in the server.
 type Client struct {
 	server  *redis.Client
 	cluster *redis.ClusterClient
@@ -220,7 +220,7 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 	} else {
 		pipeline := to.Pipeline()
 		for _, one := range sent {
-			_ = pipeline.Process(ctx, one) // It is only queued.
+			_ = pipeline.Process(ctx, one) // This only queues the command.
 		}
 		_, _ = pipeline.Exec(ctx) // The errors are stored in the commands.
 	}
@@ -245,7 +245,7 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 	return replies
 }
 
-// askAtOnce is ask for callers that can ignore late replies: if ctx ends, every command fails with its error at once.
+// askAtOnce is like ask, for callers that can ignore late replies: if ctx ends, every command fails at once with the error of ctx.
 func (c *Client) askAtOnce(ctx context.Context, key string, wait time.Duration, commands ...[]any) []reply {
 	err := ctx.Err()
 	if err == nil {

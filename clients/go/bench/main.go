@@ -114,7 +114,7 @@ func hits(rdb *redis.Client, client *bloomgate.Client) error {
 		}
 	}
 	never := func(context.Context) (*[]byte, error) { return nil, errors.New("a row was not cached") }
-	// The callers' contexts can be cancelled, as those of requests can.
+	// The callers' contexts can be cancelled, like the contexts of requests.
 	cancellable, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hit := func(ctx context.Context) func() error {

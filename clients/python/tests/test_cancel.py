@@ -23,7 +23,7 @@ LEASE = 3600.0
 
 
 class Counters:
-    """How the server's counters have changed."""
+    """The changes of the server's counters."""
 
     def __init__(self, probe: redis.Redis) -> None:
         self.probe = probe

@@ -160,7 +160,7 @@ def test_two_versions_at_once_load_one_at_a_time(cached: redis.Redis) -> None:
 
 
 def test_a_client_with_the_permissions_of_a_reader(client: redis.Redis, port: int) -> None:
-    """It needs only the guard's commands, even for a value that never expires."""
+    """Replacing a value needs only the guard's commands, even if the value never expires."""
     Filter(client, "rows").insert([1, 2], capacity=100)
     client.set(KEY, OLD)
     client.set("{rows}:2", OLD, ex=3600)

@@ -1,4 +1,4 @@
-"""Where callers wait: the flights of a process under random interleavings, and the connections that waiting callers leave to
+"""Waiting callers: the flights of a process under random interleavings, and the connections that waiting callers leave to
 loading callers."""
 
 from __future__ import annotations

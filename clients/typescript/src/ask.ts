@@ -34,7 +34,7 @@ export function same(reply: Reply): Reply {
   return reply;
 }
 
-/** How to send some commands. */
+/** Options for sending commands. */
 export interface AskOptions<T> {
   /** Returns the commands that undo the outcomes. They are sent if the caller does not get the outcomes, because it was aborted
    * or the replies came too late. */

@@ -40,7 +40,7 @@ export interface Connection {
 export class Replaceable {
   /** How long a command may take. */
   readonly timeoutMs: number;
-  /** How often the connection was replaced. */
+  /** The number of times that the connection was replaced. */
   count = 0;
   /** The number of commands without a reply that have a longer time limit, such as BF.MERGE: other commands may wait behind
    * them. */

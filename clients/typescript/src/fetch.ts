@@ -44,9 +44,9 @@ interface Fill {
   done(): void;
 }
 
-/** How rows are fetched. */
+/** The options of a fetch. */
 export interface FetchOptions {
-  /** The options in addition to those of every fetch of the guard. */
+  /** Additional options, beyond the guard's options for every fetch. */
   words?: readonly Word[];
   /** Waits inside the server, on a reserved connection. */
   waitMs?: number;

@@ -10,7 +10,7 @@ import { asyncWindows, type Key, refuseSingle, type Window } from "./items.js";
 import { fillingName, keyWord } from "./rows.js";
 import type { CreationOptions, Word } from "./words.js";
 
-/** How a filter is filled. */
+/** The options of a fill. */
 export interface FillOptions extends CreationOptions {
   /** How many replicas must acknowledge each batch and the rename: every replica that may be promoted. */
   replicas?: number | undefined;

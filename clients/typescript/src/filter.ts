@@ -36,10 +36,10 @@ export async function plan(
   return new Link(client).one({ words, parse: parsePlan, key: undefined });
 }
 
-/** How much longer BF.MERGE may take than other commands: it reads and writes whole filters. */
+/** The additional time limit of BF.MERGE, which reads and writes whole filters. */
 const MERGE_MS = 10_000;
 
-/** How a filter is used. */
+/** The options of a filter. */
 export interface FilterOptions {
   /** If false, an add to a missing filter throws FilterMissing instead of creating one from the server's configuration. */
   create?: boolean | undefined;

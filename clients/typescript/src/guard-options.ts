@@ -6,7 +6,7 @@ import { feedKeys } from "./rows.js";
 import type { Telemetry } from "./telemetry.js";
 import { defined, type Word } from "./words.js";
 
-/** How a guard reads, waits and writes. Times are seconds, or milliseconds if the name ends in Ms. `RANGES` has the ranges. */
+/** The options of a guard. Times are seconds, or milliseconds if the name ends in Ms. `RANGES` lists the ranges. */
 export interface GuardOptions {
   /** The time to live of a cached row: 60. */
   ttl?: number | undefined;

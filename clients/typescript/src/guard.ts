@@ -21,7 +21,7 @@ export type LoadMany<Id, V> = (
   signal: AbortSignal | undefined,
 ) => Promise<ReadonlyMap<Id, V | null | undefined>> | ReadonlyMap<Id, V | null | undefined>;
 
-/** How one call reads. */
+/** The options of a read. */
 export interface GetOptions {
   /** The time to live of the row in seconds, in place of the guard's. */
   ttl?: number | undefined;

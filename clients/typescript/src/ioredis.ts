@@ -8,7 +8,7 @@ import { beginReports, CHANNEL } from "./reports.js";
 import { slotOf } from "./slots.js";
 import type { Word } from "./words.js";
 
-/** The methods that this package needs of ioredis: those of `Redis` and `Cluster`. */
+/** The methods of ioredis that this package needs, which `Redis` and `Cluster` have. */
 export interface IoredisClient {
   // biome-ignore lint/suspicious/noExplicitAny: the signatures of Redis and Cluster differ.
   callBuffer(...args: any[]): Promise<unknown>;

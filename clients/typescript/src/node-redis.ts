@@ -8,7 +8,7 @@ import { beginReports, CHANNEL } from "./reports.js";
 import { slotOf } from "./slots.js";
 import type { Word } from "./words.js";
 
-/** The methods that this package needs of node-redis: those of `createClient` and `createCluster`. */
+/** The methods of node-redis that this package needs, which the clients of `createClient` and `createCluster` have. */
 export interface NodeRedisClient {
   // biome-ignore lint/suspicious/noExplicitAny: the signatures of a client and of a cluster's client differ.
   sendCommand(...args: any[]): Promise<unknown>;

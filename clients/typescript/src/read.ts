@@ -34,7 +34,7 @@ export type LoadRows<V> = (rows: readonly Row[], signal: Signal) => Promise<Rows
 export interface ReadCall<V> {
   readonly load: LoadRows<V>;
   readonly ttlMs: number;
-  /** When the call began. */
+  /** The time at which the call began. */
   readonly begun: number;
   readonly signal: Signal;
 }

@@ -2,7 +2,7 @@
 
 export type Word = string | Buffer;
 
-/** How a filter is created. `docs/kinds.md` of the project describes the kinds. */
+/** The options of a new filter. `docs/kinds.md` of the project describes the kinds. */
 export interface CreationOptions {
   /** The factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow. */
   expansion?: number | undefined;
@@ -29,7 +29,7 @@ export interface CreationOptions {
   px?: number | undefined;
 }
 
-/** How a batch is inserted, and how a missing filter is created (BF.INSERT). */
+/** The options of BF.INSERT, which adds items and creates a missing filter. */
 export interface InsertOptions extends CreationOptions {
   capacity?: number | undefined;
   /** The false positive rate. */

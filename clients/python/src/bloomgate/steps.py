@@ -276,7 +276,7 @@ def connection_words(pool: Any) -> tuple[str, ...]:
 
 LEAVING = ("ReadOnlyError", "MasterDownError")
 """Errors of a server that is no longer a primary: the next command needs another connection, which may reach the new primary.
-The third such error, LOADING, is handled by the client library as a lost connection."""
+LOADING is missing here, because the client library reports it as a lost connection."""
 
 
 def ask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:

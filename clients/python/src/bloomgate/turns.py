@@ -72,7 +72,7 @@ class Turns(Generic[T]):
         try:
             await self.send_batch(batch)
         except BaseException as trouble:
-            # The client has failed with an error of its own, or the event loop ends.
+            # The client itself has failed, or the event loop ends.
             for seat in batch:
                 if isinstance(trouble, Exception) and not seat.outcome.done():
                     seat.outcome.set_exception(trouble)

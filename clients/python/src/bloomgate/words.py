@@ -9,7 +9,7 @@ Word = bytes | str | int | float
 
 
 class Words(TypedDict, total=False):
-    """How a filter is created. docs/kinds.md describes the kinds."""
+    """The options of a new filter. docs/kinds.md describes the kinds."""
 
     expansion: int
     """The factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow."""

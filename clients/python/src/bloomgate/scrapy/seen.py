@@ -157,7 +157,7 @@ async def sleep(seconds: float) -> None:
     if is_asyncio_available():
         await asyncio.sleep(seconds)
     else:
-        # Not at the top of the file, because the first import of the reactor decides which one is installed.
+        # Imported here, because the first import of the reactor determines which one is installed.
         from twisted.internet import reactor
 
         await maybe_deferred_to_future(deferLater(cast(IReactorTime, reactor), seconds))

@@ -86,7 +86,7 @@ final class Node implements Connection {
             ended = current;
             current = null;
         }
-        // Not under the lock: callers of commands without a reply continue in this thread.
+        // Closed without the lock, because callers of commands without a reply continue in this thread.
         ended.thenAccept(Wire::close);
     }
 }

@@ -78,7 +78,7 @@ final class WaitingConnections {
                     }
                 });
             } else {
-                // It may have an unread reply.
+                // The connection may have an unread reply.
                 further.close();
             }
             release();

@@ -38,7 +38,7 @@ import org.springframework.transaction.annotation.Transactional;
 import org.springframework.transaction.interceptor.BeanFactoryTransactionAttributeSourceAdvisor;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 
-/** Changes are announced before their commit, whether the interceptor of the caches is outside that of the transactions or inside. */
+/** Changes are announced before their commit, whether the caches' interceptor encloses the transactions' interceptor or vice versa. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class AnnotationOrderTest {
     private final Servers servers = new Servers();

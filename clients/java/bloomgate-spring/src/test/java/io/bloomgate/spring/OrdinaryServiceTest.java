@@ -68,7 +68,7 @@ class OrdinaryServiceTest {
 
         private List<Book> select(Predicate<Book> condition) {
             reads.incrementAndGet();
-            // Not an immutable list, because a caller may sort it.
+            // The list is mutable, because a caller may sort it.
             return new ArrayList<>(table.values().stream().filter(condition).sorted(Comparator.comparing(Book::id)).toList());
         }
 
