@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::case::plain;
 
-/// Why a call of a case failed.
+/// The reason why a call of a case failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The case contains an element that this adapter does not support.

@@ -11,9 +11,9 @@ pub type Answers = Vec<Option<bool>>;
 /// The error of a caller's function: any error that threads can share, an error of `anyhow`, or a text.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a call failed.
+/// The error of a failed call.
 ///
-/// `answers` has the known answers of a batch, in the order of its items. It is empty if the call was not a batch.
+/// `answers` are the known answers of a batch, in the order of its items. It is empty if the call was not a batch.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {

@@ -40,7 +40,7 @@ fn number_in_range(name: &str, number: f64) -> Result<(), Error> {
     }
 }
 
-/// How a guard reads, waits, survives outages and writes. docs/guard.md has the protocol.
+/// The options of a guard. docs/guard.md specifies the protocol.
 ///
 /// ```
 /// use std::time::Duration;

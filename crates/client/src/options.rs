@@ -1,8 +1,8 @@
-//! How a filter is created: the options of BF.RESERVE and BF.PLAN.
+//! The options of a new filter, as for BF.RESERVE and BF.PLAN.
 
 use redis::{Cmd, ToRedisArgs};
 
-/// How a filter is created. The server checks the values. docs/kinds.md describes the kinds of filters.
+/// The options of a new filter. The server checks the values. docs/kinds.md describes the kinds of filters.
 ///
 /// ```
 /// use bloomgate_client::Options;
@@ -37,7 +37,7 @@ pub struct Options {
     pub px: Option<u64>,
 }
 
-/// How `insert` adds items and creates a missing filter.
+/// The options of `insert`, which adds items and creates a missing filter.
 ///
 /// ```
 /// use bloomgate_client::Insert;

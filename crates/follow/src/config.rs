@@ -17,7 +17,7 @@ use crate::server::slot;
 /// The range of `max-lag`.
 const MAX_LAG_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 
-/// The field of the journal that stands for every cache key.
+/// The field of the journal that represents every cache key.
 pub const EVERY_KEY: &[u8] = b"*";
 
 /// Every setting of the file: the table in docs/feed.md, from which the help and the manual page are generated.

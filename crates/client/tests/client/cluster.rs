@@ -59,7 +59,7 @@ fn a_moved_slot_is_followed() {
     for node in [0, 2, 1] {
         run(node, &["CLUSTER", "SETSLOT", "12182", "NODE", &to]);
     }
-    // It replies MOVED now.
+    // The third node now replies MOVED.
     assert_eq!(seen.exists_many(["a", "b", "c"]).unwrap(), [true, true, false]);
     assert_eq!(seen.card().unwrap(), 2);
 }

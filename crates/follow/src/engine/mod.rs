@@ -37,7 +37,7 @@ use crate::config::{self, Keys, Mode};
 use crate::metrics::{Metrics, State};
 use crate::table::Table;
 
-/// How often the list of running transactions is read while transactions wait.
+/// The interval at which the list of running transactions is read while transactions wait.
 const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest wait for the stream, so that a signal is noticed.
 pub const WAIT: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ pub const WAIT: Duration = Duration::from_millis(100);
 const COMMANDS: usize = 10;
 /// The most steps that wait in memory; beyond that, reading of the stream stops.
 const STEPS: usize = 50_000;
-/// How often the follower reports that it is alive, to the database and to other followers. It also does so without a heartbeat, for
+/// The interval at which the follower reports to the database and to other followers that it is alive, even without a heartbeat, for
 /// example during a fill.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -161,7 +161,7 @@ pub struct LogEnd {
     pub end: Place,
     /// A time at which the log ended at this place.
     pub time: Time,
-    /// Why there may be no heartbeat.
+    /// The reason why there may be no heartbeat.
     pub objection: Option<String>,
 }
 

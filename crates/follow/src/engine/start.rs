@@ -22,7 +22,7 @@ use crate::config::{self, Config, Keys, Mode};
 use crate::metrics::{Metrics, State};
 use crate::table::Table;
 
-/// How often a standby tries to acquire the stream.
+/// The interval at which a standby tries to acquire the stream.
 const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
 /// A standby ends the other follower's session after it has shown no sign of life for this long.
 const TAKEOVER: Duration = Duration::from_secs(10);

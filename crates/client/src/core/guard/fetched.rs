@@ -16,7 +16,7 @@ pub type Token = Vec<u8>;
 /// A row, and the token of the lease for it.
 pub type Lease = (Vec<u8>, Token);
 
-/// How rows are fetched.
+/// The options of a fetch.
 #[derive(Default)]
 pub struct Fetch {
     /// Whether the cached value could not be decoded (REPLACE).

@@ -151,7 +151,7 @@ impl Flights {
 pub struct Flight<'a> {
     flights: &'a Flights,
     pub id: Vec<u8>,
-    /// When its call began.
+    /// The number at which its call began.
     number: u64,
     asked: u64,
     waiter: Option<Arc<Waiter>>,

@@ -63,7 +63,7 @@ impl Commands {
     }
 }
 
-/// Why a row was not fetched.
+/// Returns the error for a row that was not fetched.
 pub fn not_fetched(why: &str) -> Error {
     Error::UnexpectedReply(why.to_owned())
 }

@@ -19,7 +19,7 @@ pub type Rows<R> = Vec<(Vec<u8>, Option<R>)>;
 
 /// The state of a call.
 pub struct Call<'a, R> {
-    /// The number of its beginning.
+    /// The number at which it began.
     pub number: u64,
     pub rows: Rows<R>,
     /// Rows to read from the database without leases, because the server failed for them, or no caller loaded them in time.
@@ -45,7 +45,7 @@ pub struct Loaded<R> {
     encoded: Vec<Option<Vec<u8>>>,
 }
 
-/// Why a load has failed.
+/// The failure of a load.
 pub enum Failure {
     Error(Error),
     Panic(Box<dyn Any + Send>),
