@@ -74,9 +74,9 @@ fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), Refu
 /// The filter's answer about an item.
 #[derive(Clone, Copy)]
 enum Membership {
-    /// It is certainly absent.
+    /// The item is certainly absent.
     Absent,
-    /// It may be in the filter with this instance.
+    /// The item may be in the filter with this instance.
     Maybe(u64),
     /// Unknown: the filter is missing or still being loaded, or the key of WHILE is missing. If the filter exists, leases are granted for
     /// its instance, so that they end when it is replaced.

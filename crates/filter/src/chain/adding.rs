@@ -10,7 +10,7 @@ use crate::hash::HashBatch;
 use crate::host::Ceiling;
 use crate::mask::{BATCH, Mask};
 
-/// How the filters of a kind add and delete, by the functions below.
+/// The rules by which the filters of a kind add and delete; they select from the functions below.
 pub trait AddRules: Rules {
     /// Adds the item with this hash.
     #[inline]
@@ -47,10 +47,10 @@ pub trait AddRules: Rules {
     }
 }
 
-/// How a full fixed chain treats an effect.
+/// The treatment of an effect by a full fixed chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// It is refused, and the ring's next bucket receives it.
+    /// The effect is refused, and the ring's next bucket receives it.
     Refuse,
     /// Its cells are set without counting it, because the primary had room for it.
     Insert,
@@ -311,7 +311,7 @@ pub struct Added {
     pub effect: Mask,
     /// The number of items that were processed, from the first on; all of them unless there was an error.
     pub done: usize,
-    /// Why the next item was refused.
+    /// The reason why the next item was refused.
     pub error: Option<Error>,
 }
 
@@ -327,7 +327,7 @@ pub struct Removed {
     pub found: Mask,
     /// The number of items that were processed, from the first on; all of them unless there was an error.
     pub done: usize,
-    /// Why the next item was refused.
+    /// The reason why the next item was refused.
     pub error: Option<Error>,
 }
 

@@ -33,7 +33,7 @@ impl<R: Rules> Chain<R> {
         self.table().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
     }
 
-    /// How often the table has changed.
+    /// The number of times that the table has changed.
     pub(crate) fn revision(&self) -> u64 {
         self.table().map_or(0, Deleted::revision)
     }

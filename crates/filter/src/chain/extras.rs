@@ -156,7 +156,7 @@ pub struct Deleted {
     revision: u64,
 }
 
-/// Where a chain stores its table of deleted items: `()`, which takes no space, for kinds without one.
+/// A chain's place for its table of deleted items: `()`, which takes no space, for kinds without one.
 pub trait DeletedSlot: Debug {
     /// An empty slot.
     const EMPTY: Self;

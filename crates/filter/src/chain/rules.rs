@@ -12,7 +12,7 @@ use crate::hash::HashBatch;
 use crate::host::Ceiling;
 use crate::memory::rounding_bytes;
 
-/// The longest chain of a native filter, whatever its origin; [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) is the limit for
+/// The longest chain of a native filter of any origin; [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) is the limit for
 /// clients. A lookup of an absent item visits every layer.
 pub const LAYERS_MAX: usize = 4096;
 
@@ -34,11 +34,11 @@ pub trait ChainSpec {
     fn first_layer(&self) -> Result<LayerDescription<<Self::Rules as Rules>::Geometry>, Error>;
 }
 
-/// How the filters of a kind hash and grow.
+/// The rules by which the filters of a kind hash and grow.
 pub trait Rules: Clone + PartialEq + Debug {
     /// The positions of an item's cells.
     type Geometry: SupportsPending;
-    /// Where a chain stores its table of deleted items; `()` for a kind without one.
+    /// A chain's place for its table of deleted items; `()` for a kind without one.
     type Deleted: DeletedSlot;
     /// The most layers.
     const LAYERS_MAX: usize = LAYERS_MAX;
@@ -88,7 +88,7 @@ pub(crate) fn check_layer<R: Rules>(
     ceiling.allow_blocks(before_bytes.saturating_add(entries_bytes), asked_bytes, rounding_bytes([layer_bytes]))
 }
 
-/// How far a filter can grow.
+/// The limit to which a filter can grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrowthLimit {
     /// The largest number of items that it can hold.

@@ -39,7 +39,7 @@ pub const SECONDS_MAX: u64 = 10_000_000_000;
 /// The largest slot number and time; their successors also fit a signed number.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// When a ring forgets an item.
+/// The rule by which a ring forgets items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
     /// After a window of time.
@@ -64,7 +64,7 @@ pub struct WindowedSpec {
     pub scaling: Scaling,
     /// The hash function and its seed.
     pub hasher: Hasher,
-    /// When it forgets an item.
+    /// The rule by which it forgets items.
     pub forgets: Retention,
     /// The most live buckets, [`BUCKETS_MIN`] to [`BUCKETS_MAX`].
     pub buckets: u32,
@@ -176,9 +176,9 @@ impl WindowedSpec {
 pub struct Bucket {
     /// Its number on the time grid; in a rolling ring, the number of buckets before it.
     pub slot: u64,
-    /// When it began; 0 in a rolling ring.
+    /// The time of its beginning; 0 in a rolling ring.
     pub begin: Moment,
-    /// When it ends; 0 in a rolling ring.
+    /// The time of its end; 0 in a rolling ring.
     pub end: Moment,
     /// The items added to it.
     pub filter: BloomFilter,
@@ -204,9 +204,9 @@ impl Bucket {
 pub struct BucketStart {
     /// Its number on the time grid.
     pub slot: u64,
-    /// When it begins.
+    /// The time of its beginning.
     pub begin: Moment,
-    /// When it ends.
+    /// The time of its end.
     pub end: Moment,
     /// Its capacity, at least 1.
     pub capacity: u64,
@@ -442,7 +442,7 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BucketCeiling<'_, C, F> {
     }
 }
 
-// When buckets begin, end and expire.
+// The beginning, the end and the expiry of buckets.
 
 impl WindowedFilter {
     /// Returns the bucket that must begin before an add, or `None` while the newest one accepts items. Its slot is on the grid of

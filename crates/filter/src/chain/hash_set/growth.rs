@@ -18,8 +18,8 @@ pub(super) const FEW_STEP: usize = 4;
 const LISTS_BYTES: u64 = (size_of::<Segment>() + size_of::<u32>() + 2 * BLOCK_BYTES) as u64;
 
 impl HashSet {
-    /// Returns how many hashes fit in `bytes` bytes, in whatever order they are added. Equal limits give equal capacities,
-    /// independent of the history of each set.
+    /// Returns how many hashes fit in `bytes` bytes, independent of the order in which they are added. Equal limits give equal
+    /// capacities, independent of the history of each set.
     ///
     /// A set that only grew takes 19 to 24 bytes per hash. A segment keeps its largest table, so a set whose hashes are constantly
     /// replaced takes about 24.

@@ -33,7 +33,7 @@ const OVERFLOW_AT: usize = 63;
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has read all hashes of a bucket.
+    /// The number of times that this thread has read all hashes of a bucket.
     pub(crate) static BUCKETS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

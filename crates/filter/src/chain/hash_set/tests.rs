@@ -200,7 +200,7 @@ fn hashes_with_equal_top_bits_do_not_split_forever() {
     assert_eq!(set.insert(one_more), Ok(true));
 }
 
-/// A set of the stated capacity takes no more than the stated bytes, whatever the order of inserts.
+/// A set of the stated capacity takes no more than the stated bytes, independent of the order of inserts.
 #[test]
 fn a_set_stays_within_the_bytes_of_its_capacity() {
     let sizes = (0..600).map(|step| step * 16).chain([70_000, 150_000, 500_000, 700_000, 960_000]);

@@ -74,7 +74,7 @@ pub struct RedisBloomSpec {
     pub scaling: Scaling,
 }
 
-/// How a filter hashes, which depends on the release that created it.
+/// The hash of a filter, which depends on the release that created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hash {
     /// 32 bits, in the first release.
