@@ -19,7 +19,7 @@ final class Fetched {
  * @internal
  */
 final class Fetching {
-    /** How long no fetch is sent after a command timed out. */
+    /** The length of the pause, in which no fetch is sent after a command has timed out. */
     private const PAUSE_S = 2.0;
 
     /** The time between two warnings of the same kind. */

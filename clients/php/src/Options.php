@@ -2,7 +2,7 @@
 
 namespace Bloomgate;
 
-/** The options of a guard, by the names of its named arguments. Times are seconds. */
+/** The options of a guard, which are its named arguments. Times are seconds. */
 final class Options {
     /** The least and the most of every option that is a number. */
     public const RANGES = [

@@ -1,4 +1,4 @@
-"""Servers and clients for the tests. `server.py` starts the servers, which `scripts/test --only python` selects."""
+"""Servers and clients for the tests. `scripts/test --only python` selects the servers, and `server.py` starts them."""
 
 from __future__ import annotations
 

@@ -241,7 +241,8 @@ impl Client {
     }
 }
 
-/// Installs the cryptography provider of rustls unless the program has: rustls panics if there are several providers, or none.
+/// Installs a cryptography provider for rustls unless the program has installed one: rustls panics if it has no provider, or
+/// several.
 #[cfg(feature = "tls")]
 pub(crate) fn choose_provider(redis: &redis::Client) {
     let is_tls = matches!(redis.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });

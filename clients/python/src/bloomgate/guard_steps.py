@@ -130,8 +130,8 @@ class GuardSteps(Generic[V]):
         return words
 
     def announce(self, ids: Sequence[Item]) -> Steps[None]:
-        """Announces changes before their commit. Raises the first error. With a feed, the follower makes the writers'
-        calls."""
+        """Announces changes before their commit. Raises the first error. With a feed it does nothing: the follower announces
+        each change."""
         if self.feed is not None:
             return
         for outcome in (yield from self.changed([item_bytes(id) for id in ids])):

@@ -60,7 +60,8 @@ impl Durability {
 }
 
 impl Commands {
-    /// Announces changes before their commit. Fails with the first error. With a feed, the follower makes the writers' calls.
+    /// Announces changes before their commit. Fails with the first error. With a feed it does nothing: the follower announces
+    /// each change.
     pub async fn announce(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
         if self.feed.is_some() {
             return Ok(());

@@ -53,7 +53,7 @@ impl HashSet {
         }
     }
 
-    /// Creates the first segment, which takes over the short list, and the directory's only element.
+    /// Creates the first segment, with the hashes of the short list, and the directory with one element.
     fn begin(&mut self) -> Result<(), Error> {
         let (mut segments, mut directory) = (Vec::new(), Vec::new());
         reserve(&mut segments, 1)?;

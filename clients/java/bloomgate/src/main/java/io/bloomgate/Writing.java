@@ -11,7 +11,9 @@ import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 
-/** Announces and confirms changes of rows (docs/guard.md of the project). With a feed, the follower does this. */
+/**
+ * Announces and confirms changes of rows (docs/guard.md of the project). With a feed it does nothing: the follower announces each change.
+ */
 final class Writing {
     /** The pause before a confirmation is repeated. */
     private static final long REPEAT_MS = 100;

@@ -109,7 +109,7 @@ public final class GuardCacheManager implements CacheManager, DisposableBean {
         return names;
     }
 
-    /** Waits for the confirmations in progress, while the guards repeat them. */
+    /** Waits until the confirmations in progress have succeeded or the guards have given up. */
     @Override
     public void destroy() {
         caches.values().forEach(GuardCache::awaitConfirmations);
