@@ -20,7 +20,7 @@ const MAX_LAG_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duratio
 /// The field of the journal that represents every cache key.
 pub const EVERY_KEY: &[u8] = b"*";
 
-/// Every setting of the file: the table in docs/feed.md, from which the help and the manual page are generated.
+/// A table of every setting of the file, from which the help and the manual page are generated.
 pub const SETTINGS: &str = include_str!("../settings.md");
 
 /// The whole file.
@@ -431,8 +431,6 @@ max-lag = "1s"
 
     // The table of the settings.
 
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/feed.md");
-
     const JSON: &str = r#"
 server = "redis://cache:6379"
 [source]
@@ -464,21 +462,6 @@ max-lag = "1s"
         match section {
             "" => format!("{line}\n{file}"),
             _ => file.replacen(section, &format!("{section}\n{line}"), 1),
-        }
-    }
-
-    /// `BLOOMGATE_UPDATE=1 cargo test -p bloomgate-follow config::` rewrites the table of the page.
-    #[test]
-    fn the_page_has_the_table_of_keys() {
-        let page = fs::read_to_string(PAGE).unwrap();
-        let (begin, end) = ("<!-- configuration -->\n\n", "\n<!-- end of configuration -->");
-        let (before, rest) = page.split_once(begin).unwrap();
-        let (_, after) = rest.split_once(end).unwrap();
-        let generated = format!("{before}{begin}{SETTINGS}{end}{after}");
-        if std::env::var_os("BLOOMGATE_UPDATE").is_some() {
-            fs::write(PAGE, &generated).unwrap();
-        } else {
-            assert!(page == generated, "docs/feed.md differs: BLOOMGATE_UPDATE=1 rewrites its table of keys");
         }
     }
 
