@@ -1,5 +1,4 @@
-"""Runs the examples of the README and of docs/clients.md, in their order and twice. Examples that are marked `skip` are lines
-of files that other tests run."""
+"""Runs the examples of the README, in their order and twice. Examples that are marked `skip` are lines of files that other tests run."""
 
 from __future__ import annotations
 
@@ -13,19 +12,17 @@ from server import PATIENCE
 import bloomgate
 import bloomgate.asyncio
 
-PACKAGE = Path(__file__).parents[1]
-PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "clients.md"]
+README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_examples_run_twice(page: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run_twice(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     connect, aconnect = bloomgate.connect, bloomgate.asyncio.connect
     monkeypatch.setattr(bloomgate, "connect", lambda url: connect(url.replace("6379", str(port)), timeout=PATIENCE))
     monkeypatch.setattr(bloomgate.asyncio, "connect", lambda url: aconnect(url.replace("6379", str(port)), timeout=PATIENCE))
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
     assert blocks
     for _ in range(2):
         names: dict[str, Any] = {}
         for number, block in enumerate(blocks, 1):
-            exec(compile(block, f"{page.name}, example {number}", "exec"), names)
+            exec(compile(block, f"README.md, example {number}", "exec"), names)
