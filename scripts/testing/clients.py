@@ -302,7 +302,7 @@ def judge(*words: str) -> None:
 
 
 def libraries(*words: str) -> None:
-    """redis-py with its own published tests, valkey-py, node-redis, redis-cli, and the programs of docs/libraries.md (tests/clients)"""
+    """redis-py with its own published tests, valkey-py, node-redis, redis-cli, and the programs of tests/clients/libraries"""
     no_words(words)
     tests, home = ROOT / "tests/clients", TARGET / "clients"
     require("client libraries", "redis-cli")

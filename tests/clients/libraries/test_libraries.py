@@ -1,5 +1,5 @@
-"""The programs of docs/libraries.md and of README.md beside this file: each prints what the page says, and runs again. `scripts/test --only libraries` installs the libraries
-into the folder `BLOOMGATE_CLIENTS`. Programs in a language that is missing are skipped."""
+"""The programs of README.md: each prints what the page says, and runs again. `scripts/test --only libraries` installs the libraries into
+the folder `BLOOMGATE_CLIENTS`. Programs in a language that is missing are skipped."""
 
 import os
 import re
@@ -12,9 +12,8 @@ import pytest
 
 from server import PATIENCE, Server
 
-PAGES = [Path(__file__).parents[3] / "docs" / "libraries.md", Path(__file__).parent / "README.md"]
 INSTALLED = Path(os.environ["BLOOMGATE_CLIENTS"])
-SECTIONS = [section for page in PAGES for section in page.read_text().split("\n## ")[1:]]
+SECTIONS = (Path(__file__).parent / "README.md").read_text().split("\n## ")[1:]
 PROGRAM = re.compile(r"```(\w+)\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 PROGRAMS = {section.partition("\n")[0]: found.groups() for section in SECTIONS if (found := PROGRAM.search(section))}
 # Libraries that do not run here: other tests send their commands.
@@ -78,5 +77,5 @@ def test_the_program_prints_the_shown_output_and_runs_again(name, tmp_path):
         server.end()
 
 
-def test_the_pages_have_a_program_for_every_library():
+def test_the_page_has_a_program_for_every_library():
     assert {section.partition("\n")[0] for section in SECTIONS} == PROGRAMS.keys() | WITHOUT_OUTPUT
