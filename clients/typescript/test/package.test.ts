@@ -137,7 +137,7 @@ describe("the packed file", () => {
     test(`runs the examples of its pages twice with ${library}`, async (context) => {
       linkPackages(library);
       await runPage(context, library, join(folder, "node_modules", "bloomgate", "README.md"));
-      await runPage(context, library, join(ROOT, "../../docs/sharding.md"));
+      await runPage(context, library, join(ROOT, "examples/README.md"));
     });
   }
 
