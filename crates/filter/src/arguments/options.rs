@@ -224,16 +224,16 @@ pub static OPTIONS: [CommandOption; 23] = [
         store(&mut given.capacity, number, bad)
     })
     .means(
-        "The number of items the first layer has room for: 1 or more, at most 2^30 with `LAYOUT redisbloom`. \
-         Default: `bf.initial-size`.",
+        "The capacity of the first layer: 1 or more, at most 2^30 with `LAYOUT redisbloom`. Default: \
+         `bf.initial-size`.",
     ),
     standard(c"ERROR", c"error", Double, INSERT, |given, word, bad| {
         let rate = numbers::float(word, given.must_obey);
         store(&mut given.rate, rate.filter(|rate| given.must_obey || numbers::is_rate(*rate)), bad)
     })
     .means(
-        "The false positive rate, inside (0, 1). Rates above 0.25 are lowered to 0.25 and rates below 1e-12 \
-         raised to 1e-12, with a line in the log. Default: `bf.error-rate`.",
+        "The false positive rate, inside (0, 1). Above 0.25 it is lowered to 0.25, below 1e-12 raised to 1e-12. \
+         Default: `bf.error-rate`.",
     ),
     standard(c"EXPANSION", c"expansion", Integer, ALL, |given, word, bad| {
         let number = numbers::integer(word);
@@ -249,22 +249,22 @@ pub static OPTIONS: [CommandOption; 23] = [
          `bf.expansion-factor`.",
     ),
     standard(c"NOCREATE", c"nocreate", Flag, INSERT, |given, _, _| raise(&mut given.has_nocreate))
-        .means("Refuses to create the filter: a missing key is an error."),
+        .means("Returns an error if the key is missing, instead of creating the filter."),
     standard(c"NONSCALING", c"nonscaling", Flag, ALL, |given, _, _| raise(&mut given.is_fixed)).means(
-        "The filter does not grow: once full, it refuses new items. Together with an `EXPANSION` above 0, \
-         `BF.RESERVE` and `BF.PLAN` refuse it; in `BF.INSERT` it wins.",
+        "The filter does not grow: once full, it refuses new items. With an `EXPANSION` above 0, `BF.RESERVE` and \
+         `BF.PLAN` return an error, and `BF.INSERT` ignores `EXPANSION`.",
     ),
     standard(c"SEED", c"seed", Text, ALL, |given, word, bad| store(&mut given.seed, seed(word), bad)).means(
-        "The seed of the hash, 0 to 2^32 - 1. Filters with equal seeds, sizes and items are equal bit for bit. \
+        "The seed of the hash, 0 to 2^32 - 1: filters with equal seeds, sizes and items are equal bit for bit. \
          With `HASH siphash` it is the secret key, 32 hexadecimal digits. In `BF.INSERT` and `BF.PLAN`, 32 raw \
-         bytes make a filter of valkey-bloom's layout. Default: random.",
+         bytes select valkey-bloom's layout. Default: random.",
     ),
     standard(c"TIGHTENING", c"tightening", Double, &[Command::Insert, Command::Plan], |given, word, bad| {
         store(&mut given.tightening, numbers::fraction(word, given.must_obey), bad)
     })
     .means(
-        "Makes a filter of valkey-bloom's layout. The value is the factor from the rate of one layer to the next, \
-         inside (0, 1).",
+        "Selects valkey-bloom's layout. The value is the factor from the rate of one layer to the next, inside \
+         (0, 1).",
     ),
     standard(c"LAYOUT", c"layout", Text, ALL, |given, word, bad| store(&mut given.layout, layout(word), bad))
         .means("`native`, or `redisbloom` for a filter that RedisBloom can read. Default: `bf.layout`."),
@@ -273,9 +273,9 @@ pub static OPTIONS: [CommandOption; 23] = [
     })
     .means("Refuses to create a filter that could not grow to this number of items."),
     extension(c"HASH", c"hash", Text, ALL, |given, word, bad| store(&mut given.hash, hash(word), bad)).means(
-        "`murmur3`, or `siphash` for a 128-bit hash under a secret key, which also allows [deletes](kinds.md#deleting). \
-         The key is kept out of SLOWLOG and MONITOR; DUMP, BF.SCANDUMP, the server's files and the replicas \
-         contain it. Default: `bf.hash`.",
+        "`murmur3`, or `siphash` for a 128-bit hash under a secret key, which also allows \
+         [deletes](kinds.md#deleting). SLOWLOG and MONITOR omit the key; dumps, the server's files and the \
+         replicas contain it. Default: `bf.hash`.",
     ),
     extension(c"WINDOW", c"window", Integer, ALL, |given, word, bad| {
         store(&mut given.window, Some(WINDOW.parse(word)?), bad)
@@ -285,7 +285,7 @@ pub static OPTIONS: [CommandOption; 23] = [
          / (n - 1)` times as long.",
     ),
     extension(c"ROLLING", c"rolling", Flag, ALL, |given, _, _| raise(&mut given.is_rolling))
-        .means("Forgets old items as new ones come. At least the last `capacity` new items are found."),
+        .means("Forgets the oldest items. At least the last `capacity` new items are found."),
     extension(c"BUCKETS", c"buckets", Integer, ALL, |given, word, bad| {
         store(&mut given.buckets, u32::try_from(BUCKETS.parse(word)?).ok(), bad)
     })
@@ -293,8 +293,8 @@ pub static OPTIONS: [CommandOption; 23] = [
     extension(c"SLIDING", c"sliding", Flag, ALL, |given, _, _| raise(&mut given.is_sliding))
         .means("With `WINDOW`: adding an item again restarts its window. `BF.CARD` counts the item once."),
     extension(c"COUNTING", c"counting", Flag, ALL, |given, _, _| raise(&mut given.is_counting)).means(
-        "Uses counters in place of bits, in four times the memory. Items can be deleted any number of times; the \
-         filter does not grow.",
+        "Uses counters instead of bits, in four times the memory. Items can be deleted without limit; the filter \
+         does not grow.",
     ),
     extension(c"EX", c"seconds", Integer, CREATING, |given, word, bad| {
         store(&mut given.ex, Some(EX.parse(word)? * 1000), bad)
@@ -305,37 +305,30 @@ pub static OPTIONS: [CommandOption; 23] = [
     })
     .means("The same in milliseconds."),
     extension(c"EXIST_OK", c"exist_ok", Flag, &[Command::Reserve], |given, _, _| raise(&mut given.exist_ok)).means(
-        "Returns OK, and changes nothing, if the key already holds the filter that this command would create. A filter with \
-         other parameters is [an error](#exist_ok).",
+        "Returns OK if the key already holds an equal filter, and [an error](#exist_ok) if it holds another one.",
     ),
     extension(c"POLICY", c"policy", Integer, INSERT, |given, word, bad| {
         let number = u32::try_from(POLICY.parse(word)?).ok();
         store(&mut given.policy, number.and_then(Policy::from_number), bad)
     })
     .means(
-        "The sizing rules of a native filter, 1 to 3. The AOF names them, so that a replay creates a filter with the same \
-         bits. Default: the newest rules that apply to the filter.",
+        "The sizing rules of a native filter, 1 to 3, for replays of the AOF. Default: the newest rules that \
+         apply to the filter.",
     ),
-    standard(c"SYNC", c"sync", Flag, INSERT, |given, _, _| raise(&mut given.is_sync)).means(
-        "Also replicates the items that were not new, so that a following `WAIT` or `WAITAOF` confirms them as \
-         well.",
-    ),
-    extension(c"RENEW", c"renew", Flag, INSERT, |given, _, _| raise(&mut given.renews)).means(
-        "With `WINDOW` or `ROLLING`: adds the items to the newest bucket even if an older one has them, as `BF.CHANGED` does.",
-    ),
+    standard(c"SYNC", c"sync", Flag, INSERT, |given, _, _| raise(&mut given.is_sync))
+        .means("Also replicates items that were not new, so that a following `WAIT` or `WAITAOF` confirms them."),
+    extension(c"RENEW", c"renew", Flag, INSERT, |given, _, _| raise(&mut given.renews))
+        .means("With `WINDOW` or `ROLLING`: adds items to the newest bucket even if an older one contains them."),
     standard(c"ITEMS", c"item", Rest, INSERT, |_, _, _| Ok(())).means(
-        "All words after it are items. It may be left out after `SEED`, `TIGHTENING` or `VALIDATESCALETO`: then \
-         the filter is created and the reply is an empty array.",
+        "All words after it are items. It is optional after `SEED`, `TIGHTENING` or `VALIDATESCALETO`: without \
+         items, the reply is an empty array.",
     ),
     standard(c"ITEMS", c"items", Integer, &[Command::Plan], |given, word, bad| {
         let is_repeated = given.items.is_some();
         store(&mut given.items, Some(PLANNED_ITEMS.parse(word)?), bad)?;
         if is_repeated { Err(Refusal::Syntax) } else { Ok(()) }
     })
-    .means(
-        "Plans the filter as it is once it holds this number of items, rather than as created. It may not be \
-         repeated.",
-    ),
+    .means("The number of items in the planned filter. Default: 0."),
 ];
 
 // Reads the options of BF.RESERVE, BF.INSERT and BF.PLAN and turns them into the description of a filter.
