@@ -10,14 +10,13 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
  * compares both, and the guard's ranges, with the table in README.md.
  *
  * @param uri Address of the server, such as redis://localhost:6379. Without it, the client of Spring Data's LettuceConnectionFactory is used.
- * @param timeout How long a command may take.
- * @param connectTimeout How long commands wait for a connection, before their own time limit begins.
- * @param waitingConnections How many additional connections may wait inside the server at a time.
- * @param executor Name of a bean of the type Executor, for loaders of futures and loads in the background. Without it, they run in threads of
- *     their own.
- * @param enabled Whether the starter does anything.
+ * @param timeout Time limit of a command.
+ * @param connectTimeout Time limit of a connection attempt.
+ * @param waitingConnections Maximum number of further connections, which wait inside the server.
+ * @param executor Name of an Executor bean for background loads and for loaders of futures.
+ * @param enabled Turns the starter on.
  * @param cache Settings of all guarded caches.
- * @param caches Guarded caches by name, with settings that override bloomgate.cache. Other caches are unchanged.
+ * @param caches Guarded caches by name, with settings that replace those of bloomgate.cache.
  */
 @ConfigurationProperties("bloomgate")
 public record BloomgateProperties(
@@ -33,23 +32,23 @@ public record BloomgateProperties(
     /**
      * Settings of a cache. Missing settings have the guard's default.
      *
-     * @param filter Name of the filter, by default the name of the cache.
+     * @param filter Name of the filter, by default the cache's name.
      * @param ttl Time to live of a cached row.
-     * @param absentTtl Time to live of a cached absence.
-     * @param lease How long one caller may load a row while others wait.
-     * @param waitTime How long a caller waits for another caller's load at a time.
-     * @param attempts How many times a caller waits before it queries the database.
-     * @param failSafe How long a value stays cached after its ttl, to be served if the database fails.
-     * @param softTimeout How long a caller waits for a load before it gets an old value, while the load continues.
-     * @param beta Scales how early values are renewed before they expire; 0 turns early renewal off.
-     * @param patience How long a confirmation is repeated.
-     * @param prefix Prefix of cache keys. By default it contains the name of the filter and, if it differs, of the cache.
-     * @param feed Whether bloomgate follow announces the changes, so that writers need not.
-     * @param fresh Limit of the age of an answer while the follower's heartbeat is missing; 0 sets no limit. Only for caches with a feed.
-     * @param trust Whether the method is still called if the guard reports a row absent (observe), or not (filter).
-     * @param replicas How many replicas must acknowledge a change. Caches with a feed ignore the setting of bloomgate.cache.
-     * @param replicasTimeout Time limit for replicas, or the disk, to acknowledge a change.
-     * @param aof Whether the append-only file on disk must contain a change. Caches with a feed ignore the setting of bloomgate.cache.
+     * @param absentTtl Time to live of a NONE: there is no such row.
+     * @param lease Time for which one caller may load a row while others wait.
+     * @param waitTime Time for which a caller waits for another caller's load, per attempt.
+     * @param attempts Maximum number of such waits.
+     * @param failSafe Time for which a value is kept after its ttl, in case the database fails.
+     * @param softTimeout Time after which a caller gets an old value, while its load continues.
+     * @param beta Multiplies the time of early renewal; 0 turns renewal off.
+     * @param patience Time for which a failed confirmation is repeated.
+     * @param prefix Prefix of cache keys. By default it contains the names of the filter and the cache.
+     * @param feed Set it if bloomgate follow announces the changes.
+     * @param fresh Maximum age of answers without the follower's heartbeat, for caches with a feed; 0 is no limit.
+     * @param trust With observe, the method is called even if the guard answers that there is no row; with filter, it is not.
+     * @param replicas Number of replicas that must have each change. Ignored by caches with a feed.
+     * @param replicasTimeout Time limit of the replicas or the disk.
+     * @param aof Requires each change to be in the append-only file on disk. Ignored by caches with a feed.
      * @param announceTo Names of filters that are being filled, to which each id is announced first.
      */
     public record CacheSettings(

@@ -20,7 +20,7 @@ class ReleaseTest {
     @Test
     void theMetadataForEditorsHasDescriptions() throws IOException {
         try (InputStream metadata = getClass().getResourceAsStream("/META-INF/spring-configuration-metadata.json")) {
-            assertThat(new String(metadata.readAllBytes(), StandardCharsets.UTF_8)).containsIgnoringCase("how long a command may take");
+            assertThat(new String(metadata.readAllBytes(), StandardCharsets.UTF_8)).containsIgnoringCase("time limit of a command");
         }
     }
 
