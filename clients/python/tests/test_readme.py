@@ -1,4 +1,4 @@
-"""Runs the examples of the README, in their order and twice. Examples that are marked `skip` are lines of files that other tests run."""
+"""Runs the examples of the README, in their order and twice."""
 
 from __future__ import annotations
 
