@@ -11,7 +11,7 @@ import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.stereotype.Component;
 import org.springframework.transaction.annotation.Transactional;
 
-/** The code of README.md. */
+/** Fills the filter when a program starts. README.md links to this file. */
 @Component
 class FillUsers implements ApplicationRunner {
     private final Bloomgate client;
@@ -27,7 +27,7 @@ class FillUsers implements ApplicationRunner {
     public void run(ApplicationArguments arguments) {
         boolean isLocked = !jdbc.queryForList("SELECT name FROM filters WHERE name = 'users' FOR UPDATE SKIP LOCKED").isEmpty();
         if (isLocked && new Filter(client, "users").card() == 0) {
-            new Filter(client, "{users}~filling").drop(); // what a killed instance has left
+            new Filter(client, "{users}~filling").drop(); // remains of a killed instance
             Iterable<Long> ids = () -> jdbc.queryForStream("SELECT id FROM users", (row, index) -> row.getLong(1)).iterator();
             Filter.fill(client, "users", ids, 0.001, 1_000_000, CreationOptions.defaults().hash("siphash"), Durability.NONE);
         }

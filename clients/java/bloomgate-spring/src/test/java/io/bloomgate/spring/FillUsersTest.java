@@ -6,12 +6,10 @@ import io.bloomgate.Bloomgate;
 import io.bloomgate.Filter;
 import io.bloomgate.Servers;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
-import java.util.regex.Pattern;
 import java.util.stream.LongStream;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
@@ -36,7 +34,7 @@ import org.springframework.jdbc.datasource.DriverManagerDataSource;
 import org.springframework.transaction.PlatformTransactionManager;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 
-/** The filter that README.md fills at the start of a program: with several instances, and after an instance was killed. */
+/** The filter that FillUsers fills at the start of a program: with several instances, and after an instance was killed. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class FillUsersTest {
     private static final int ROWS = 20_000;
@@ -174,15 +172,5 @@ class FillUsersTest {
         Servers.eventually("the lock", () -> !database.jdbc.queryForList("SELECT name FROM filters FOR UPDATE SKIP LOCKED").isEmpty());
         Program.launch(properties(false)).close();
         checkFilled();
-    }
-
-    @Test
-    void thePageShowsThisCode() throws IOException {
-        List<String> code = Files.readAllLines(Path.of("src/test/java/io/bloomgate/spring/FillUsers.java")).stream().map(String::strip).toList();
-        var section = Pattern.compile("### Filling the filter\n(.*?)\n#", Pattern.DOTALL).matcher(Files.readString(Path.of("../README.md")));
-        assertThat(section.find()).isTrue();
-        var block = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(section.group(1));
-        assertThat(block.find()).isTrue();
-        assertThat(block.group(1).lines().map(String::strip)).isNotEmpty().allSatisfy(line -> assertThat(code).contains(line));
     }
 }
