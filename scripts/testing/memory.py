@@ -147,5 +147,5 @@ def miri(*words: str) -> None:
         tests("laws", f"general:: described:: edges:: {corpus}", PROPTEST_CASES=2)
         tests("memory", "relocation::")
     else:
-        tests("lib", "cells:: geometry::counting geometry::blocked geometry::probe hash:: kinds::valkey_bloom format::value::tests::golden")
+        tests("lib", "cells:: geometry::counting geometry::blocked geometry::probe hash:: kinds::packed kinds::valkey_bloom format::value::tests::golden")
         tests("laws", "a_copy_lives_its_own_life::native a_copy_lives_its_own_life::redisbloom", PROPTEST_CASES=1)

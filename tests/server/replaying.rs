@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::persistence::rewrite_append_only_file;
 use crate::replication::effects;
 use testing::{
-    Connection, Reply, Server, append_only_commands, array, digest, encode, eventually, integer, lines, newest,
-    ok, on_every_server, records, rewritten_commands, start_on_commands, with_append_only_client, with_append_only_file,
+    Connection, Reply, Server, append_only_commands, array, digest, encode, eventually, integer, lines, newest, ok,
+    on_every_server, records, rewritten_commands, start_on_commands, with_append_only_client, with_append_only_file,
     with_client, words,
 };
 

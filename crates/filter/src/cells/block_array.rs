@@ -145,7 +145,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
 }
 
 /// The allocation of an array without its fields, for an owner that stores them in less space. It does not free the allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation(NonNull<u8>);
 
 // SAFETY: bytes belong to no thread.
@@ -157,9 +157,14 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
         self.padding > 0
     }
 
-    /// Returns the allocation, which the array still owns.
-    pub(crate) fn allocation(&self) -> Allocation {
-        Allocation(NonNull::from(&*self.storage).cast())
+    /// Whether the array owns an allocation.
+    pub(crate) fn owns(&self, allocation: Allocation) -> bool {
+        std::ptr::addr_eq(self.storage.as_ptr(), allocation.0.as_ptr())
+    }
+
+    /// Gives up the ownership of the allocation.
+    pub(crate) fn into_allocation(mut self) -> Allocation {
+        Allocation(NonNull::from(Box::leak(take(&mut self.storage))).cast())
     }
 
     /// Returns the array that owns an allocation. The array is smaller than [`PAGE_ALIGNED_FROM_BYTES`].

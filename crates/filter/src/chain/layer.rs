@@ -57,6 +57,11 @@ impl<G: Geometry> Layer<G> {
         Self { rate, capacity, items, geometry, cells }
     }
 
+    /// Returns the cells of a layer whose description is known.
+    pub(crate) fn into_cells(self) -> G::Cells {
+        self.cells
+    }
+
     /// Everything about the layer except its cells.
     pub const fn description(&self) -> LayerDescription<G> {
         LayerDescription { rate: self.rate, capacity: self.capacity, items: self.items, geometry: self.geometry }

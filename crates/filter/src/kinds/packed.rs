@@ -75,9 +75,14 @@ impl PackedFilter {
     /// Packs a filter with a tag, or returns a filter that cannot be packed, or for whose list of layers there is no memory. The cells
     /// are freed only if the filter is unpacked and dropped.
     pub fn pack(filter: BloomFilter, tag: u16) -> Result<Self, BloomFilter> {
-        let packed = Self::of(&filter, tag).filter(|packed| packed.layer_count() == 1 || has_list());
-        let Some(packed) = packed else { return Err(filter) };
-        filter.drain_layers(forget);
+        let packed = Self::of(&filter, tag).filter(|_| filter.layers().len() == 1 || has_list());
+        let Some(mut packed) = packed else { return Err(filter) };
+        let mut places = packed.cells.iter_mut();
+        filter.drain_layers(|layer| {
+            if let Some(place) = places.next() {
+                *place = Some(layer.into_cells().into_allocation());
+            }
+        });
         Ok(packed)
     }
 
@@ -95,9 +100,9 @@ impl PackedFilter {
             && filter.cells_bytes() <= (LAYER_BLOCKS_MAX * BLOCK_BYTES) as u64
     }
 
-    /// Returns the fields of a packed filter, whose cells are still those of `filter`.
+    /// Returns the fields of a packed filter, without its cells.
     fn of(filter: &BloomFilter, tag: u16) -> Option<Self> {
-        let (mut cells, mut blocks) = ([None; LAYERS_MAX], [0; LAYERS_MAX]);
+        let mut blocks = [0; LAYERS_MAX];
         let NativeSpec { rate, capacity, scaling, hasher, policy } = filter.spec();
         let Hasher::Murmur3 { seed } = hasher else { return None };
         let layers = filter.layers();
@@ -107,7 +112,7 @@ impl PackedFilter {
         }
         let BlockedBits { hashes, blocks_per_item, .. } = first.geometry();
         let mut packed = Self {
-            cells,
+            cells: [None; LAYERS_MAX],
             rate,
             seed,
             blocks,
@@ -130,8 +135,7 @@ impl PackedFilter {
         }
         let spec = filter.spec();
         let mut capacity = spec.capacity;
-        for (((index, layer), allocation), place) in (0_u32..).zip(layers).zip(&mut cells).zip(&mut blocks) {
-            *allocation = Some(layer.cells().allocation());
+        for ((index, layer), place) in (0_u32..).zip(layers).zip(&mut blocks) {
             *place = u8::try_from(layer.geometry().blocks()).ok().filter(|blocks| *blocks < IS_PADDED)?;
             let items = if std::ptr::eq(layer, newest) { newest.items() } else { capacity };
             let described = packed.description(&spec, index, capacity, *place);
@@ -146,7 +150,7 @@ impl PackedFilter {
             }
             capacity *= u64::from(packed.expansion);
         }
-        (packed.cells, packed.blocks) = (cells, blocks);
+        packed.blocks = blocks;
         Some(packed)
     }
 
@@ -363,7 +367,7 @@ impl PackedFilter {
         let are_same = layers.len() == self.layer_count()
             && filter.spec() == self.spec()
             && !filter.has_extras()
-            && layers.iter().zip(places).all(|(layer, place)| layer.cells().allocation() == *place)
+            && layers.iter().zip(places).all(|(layer, place)| layer.cells().owns(*place))
             && older.iter().all(Layer::is_full)
             && (self.tag & MAY_LACK_ITEMS != 0 || !newest.cells().may_lack_items());
         if are_same { u16::try_from(newest.items()).ok() } else { None }
@@ -545,11 +549,9 @@ mod tests {
             return;
         }
         let mut owner = Owner::new(plain.try_clone().unwrap());
-        let before = owner.read(|filter| filter.layers().first().unwrap().cells().allocation());
+        let before = owner.packed().cells[0].unwrap();
         assert!(owner.write(|filter| filter.relocate(0, &mut Elsewhere)).unwrap().is_none());
-        assert!(
-            owner.read(|filter| filter.layers().first().unwrap().cells().allocation() != before && *filter == plain)
-        );
+        assert!(owner.read(|filter| !filter.layers().first().unwrap().cells().owns(before) && *filter == plain));
     }
 
     #[test]
