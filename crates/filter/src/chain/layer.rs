@@ -391,20 +391,31 @@ impl<G: Geometry> Layers<G> {
         }
     }
 
-    /// Passes the layers to `take`, oldest first.
-    pub(super) fn drain(self, take: impl FnMut(Layer<G>)) {
+    /// Passes the layers to `take`, oldest first. Returns the list without them.
+    pub(super) fn drain(self, take: impl FnMut(Layer<G>)) -> Vec<Layer<G>> {
         match self {
-            Self::One(layer) => std::iter::once(layer).for_each(take),
-            Self::Many { list, .. } => list.into_iter().for_each(take),
+            Self::One(layer) => {
+                std::iter::once(layer).for_each(take);
+                Vec::new()
+            }
+            Self::Many { mut list, .. } => {
+                list.drain(..).for_each(take);
+                list
+            }
+        }
+    }
+
+    /// The number of layers for which the list has room; 0 for a single layer, which needs no list.
+    pub(super) const fn list_capacity(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::Many { list, .. } => list.capacity(),
         }
     }
 
     /// The number of bytes requested from the allocator for the list.
     pub(super) const fn list_bytes(&self) -> usize {
-        match self {
-            Self::One(_) => 0,
-            Self::Many { list, .. } => list.capacity() * size_of::<Layer<G>>(),
-        }
+        self.list_capacity() * size_of::<Layer<G>>()
     }
 
     /// Lets the mover move the list, but not the cells.

@@ -118,9 +118,14 @@ impl<R: Rules> Chain<R> {
         Self { rules, layers: Layers::One(layer), extras: None }
     }
 
-    /// Passes the layers to `take`, oldest first.
-    pub(crate) fn drain_layers(self, take: impl FnMut(Layer<R::Geometry>)) {
-        self.layers.drain(take);
+    /// Passes the layers to `take`, oldest first. Returns the list without them.
+    pub(crate) fn drain_layers(self, take: impl FnMut(Layer<R::Geometry>)) -> Vec<Layer<R::Geometry>> {
+        self.layers.drain(take)
+    }
+
+    /// The number of layers for which its list has room; 0 if it has a single layer, which needs no list.
+    pub(crate) const fn list_capacity(&self) -> usize {
+        self.layers.list_capacity()
     }
 
     /// Returns the layers as a list; the empty list for a filter of one layer.

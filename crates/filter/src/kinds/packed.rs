@@ -63,7 +63,7 @@ thread_local! {
     static LIST: Cell<Vec<Layer<BlockedBits>>> = const { Cell::new(Vec::new()) };
 }
 
-/// Whether there is memory for the list of the layers of a filter, which may be allocated for that.
+/// Whether there is a list for the layers of the next filter, which is allocated if there is none.
 fn has_list() -> bool {
     let mut list = LIST.take();
     let has_list = list.capacity() >= LAYERS_MAX || list.try_reserve_exact(LAYERS_MAX).is_ok();
@@ -75,14 +75,17 @@ impl PackedFilter {
     /// Packs a filter with a tag, or returns a filter that cannot be packed, or for whose list of layers there is no memory. The cells
     /// are freed only if the filter is unpacked and dropped.
     pub fn pack(filter: BloomFilter, tag: u16) -> Result<Self, BloomFilter> {
-        let packed = Self::of(&filter, tag).filter(|_| filter.layers().len() == 1 || has_list());
-        let Some(mut packed) = packed else { return Err(filter) };
+        let has_room = || filter.layers().len() == 1 || filter.list_capacity() >= LAYERS_MAX || has_list();
+        let Some(mut packed) = Self::of(&filter, tag).filter(|_| has_room()) else { return Err(filter) };
         let mut places = packed.cells.iter_mut();
-        filter.drain_layers(|layer| {
+        let list = filter.drain_layers(|layer| {
             if let Some(place) = places.next() {
                 *place = Some(layer.into_cells().into_allocation());
             }
         });
+        if list.capacity() >= LAYERS_MAX {
+            LIST.set(list);
+        }
         Ok(packed)
     }
 
@@ -342,7 +345,7 @@ impl PackedFilter {
     }
 
     /// Packs a filter again that was unpacked from this form and then changed. Returns a filter that cannot be packed any more; then this
-    /// form must not be used again.
+    /// form must not be used again. A filter whose cells were only moved can be packed, whatever memory there is.
     pub fn update(&mut self, filter: BloomFilter) -> Result<(), BloomFilter> {
         match self.count_newest(&filter) {
             Some(items) => {
