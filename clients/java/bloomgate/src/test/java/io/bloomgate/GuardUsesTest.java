@@ -174,7 +174,7 @@ class GuardUsesTest {
         assertSame(own, Rethrown.here(own));
         // The stack trace of an error of a loader's own call also contains the line inside the loader.
         var inner = assertThrows(BloomgateException.FilterMissing.class, () -> guard.get(18, id -> row(new Filter(client, "missing").info().toString())));
-        assertTrue(Arrays.stream(inner.getStackTrace()).filter(line -> line.getMethodName().startsWith("lambda$tracesName")).count() > 1);
+        assertTrue(Arrays.stream(inner.getStackTrace()).filter(line -> line.getMethodName().startsWith("lambda$stackTracesContain")).count() > 1);
     }
 
     /** The loaders of the guard, and the asynchronous variants of blocking calls. */
