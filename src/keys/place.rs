@@ -298,7 +298,6 @@ thread_local! {
 }
 
 /// Reserves the memory, unless there is some from before.
-#[inline]
 fn reserve_spare() -> Result<(), Error> {
     let spare = match SPARE.take() {
         Some(spare) => spare,
@@ -306,6 +305,20 @@ fn reserve_spare() -> Result<(), Error> {
     };
     SPARE.set(Some(spare));
     Ok(())
+}
+
+/// Unpacks a value for writing. Not inlined, so that a large filter costs no more.
+///
+/// # Safety
+/// As [`PackedFilter::unpack`].
+#[inline(never)]
+unsafe fn unpack_into(
+    unpacked: &mut MaybeUninit<Stored>,
+    packed: NonNull<PackedStored>,
+) -> Result<NonNull<Stored>, Error> {
+    reserve_spare()?;
+    // SAFETY: the caller's promise.
+    Ok(NonNull::from(unpacked.write(unsafe { packed.as_ref().unpack() })))
 }
 
 /// A value that is open for writing. When the writer is dropped, INFO's totals follow what has changed, and the key of a value with
@@ -344,10 +357,7 @@ impl<'a> Writer<'a> {
         unsafe {
             let (stored, packed) = match place {
                 Place::Full(stored) => (stored, None),
-                Place::Packed(packed) => {
-                    reserve_spare()?;
-                    (NonNull::from(unpacked.write(packed.as_ref().unpack())), Some(PackedAt { packed, key }))
-                }
+                Place::Packed(packed) => (unpack_into(unpacked, packed)?, Some(PackedAt { packed, key })),
             };
             let before = stored.as_ref().value.contents();
             Ok(Self { stored, packed, before, context, name, borrow: PhantomData })
