@@ -1,7 +1,7 @@
 //! Where a value is: the pointer that the server has for it, how the value gets there and back, and how commands read and write it.
 //!
-//! The pointer leads to a [`Stored`], or, for a [small filter](PackedFilter), to a [`PackedStored`] of half its size, which is unpacked
-//! for each command. The lowest bit of the pointer distinguishes the two, so that nothing has to be read for it.
+//! The pointer leads to a [`Stored`], or, for a [small filter](PackedFilter), to a [`PackedStored`] of half its size, which most commands
+//! unpack. The lowest bit of the pointer distinguishes the two, so that nothing has to be read for it.
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::c_void;

@@ -1,8 +1,8 @@
 //! Writes values to the AOF when the server rewrites it. This runs in a child of the server and needs memory beside the filters.
 //!
-//! Filters are emitted in chunks, except those of valkey-bloom's layout. Their command, BF.LOAD, has the whole filter in one argument, for
-//! which the server needs one string as large as the filter. The server would copy a buffer of the module into that string. So the record
-//! is built, layer by layer, in the string that is emitted.
+//! BF.LOAD has the whole filter in one argument, for small native filters and for filters of valkey-bloom's layout. All others are emitted
+//! in chunks. For the argument the server needs one string as large as the filter, into which it would copy a buffer of the module. So the
+//! record of a large filter of valkey-bloom's layout is built, layer by layer, in the string that is emitted.
 
 use std::ptr::null_mut;
 

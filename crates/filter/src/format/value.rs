@@ -573,7 +573,7 @@ mod tests {
             let rest = [&[layers][..], &[0; 20]].concat();
             assert_eq!(refusal(definition, &rest), OutOfRange, "{definition:?}");
         }
-        // The cells of a layer: not as many bytes as their number says.
+        // The cells of a layer, with another number of bytes than stated.
         assert_eq!(refusal(&sound, &[1, 1, 2]), Truncated);
         assert_eq!(refusal(&sound, &[&[1, 1, 1, 1][..], &[0; 23], &[0]].concat()), OutOfRange);
         assert_eq!(refusal(&sound, &[&[1, 1, 192, 1][..], &[0; 192]].concat()), OutOfRange);

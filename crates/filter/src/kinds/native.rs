@@ -561,7 +561,7 @@ mod tests {
         filter.contains(&item.to_le_bytes())
     }
 
-    /// Definitions with the least and the greatest of each field, and both policies where they suit.
+    /// Definitions with the least and the greatest of each field, and every policy where it suits.
     fn definitions() -> Vec<NativeSpec> {
         let mut all = Vec::new();
         for rate in [

@@ -1,8 +1,8 @@
 //! Small native filters in 56 bytes beside their cells. A [`BloomFilter`] takes 112, and a list of its layers from the second on.
 //!
 //! One filter for each user or day is common, and then the fields take as much memory as the cells. They follow from fewer numbers: the
-//! rate and the capacity of a layer from the definition, the items of an older layer from its capacity. A filter is unpacked for each
-//! command, without its cells being touched.
+//! rate and the capacity of a layer from the definition, the items of an older layer from its capacity. A single item is looked up and
+//! added in the packed form. For all other commands the filter is unpacked, without its cells being touched.
 //!
 //! It needs `unsafe`, because while a filter is unpacked, its cells have two owners.
 
@@ -27,7 +27,7 @@ const LAYER_BLOCKS_MAX: usize = 64;
 pub const TAGS: u16 = 1 << 14;
 
 /// A native filter that is hashed by MurmurHash3, has up to four layers of up to 4 KiB, no deleted items and no pending adds, and whose
-/// layers have the rates and the capacities that its definition gives them, the older ones full.
+/// layers have the rates and the capacities that its definition gives them, and equal numbers of cells per item. The older layers are full.
 #[derive(Debug)]
 pub struct PackedFilter {
     /// The cells of each layer, oldest first.
