@@ -311,15 +311,15 @@ unsafe_functions! {
             context.raw, name.as_ptr(), c"svv".as_ptr(), key.raw, words.as_ptr(), words.len(), items.as_ptr(),
             items.len()
         );
-    replicate_definition(context: Context, key: Arg<'_>, word: &[u8], items: &[*mut Word]) =>
+    replicate_definition(context: Context, key: Arg<'_>, as_word: *mut Word, word: &[u8], items: &[*mut Word]) =>
         RedisModule_Replicate(
-            context.raw, c"BF.INSERT".as_ptr(), c"scbv".as_ptr(), key.raw, c"AS".as_ptr(), word.as_ptr(), word.len(), items.as_ptr(),
+            context.raw, c"BF.INSERT".as_ptr(), c"ssbv".as_ptr(), key.raw, as_word, word.as_ptr(), word.len(), items.as_ptr(),
             items.len()
         );
     // For one item the server need not lengthen its list of words.
-    replicate_definition_and_item(context: Context, key: Arg<'_>, word: &[u8], item: *mut Word) =>
+    replicate_definition_and_item(context: Context, key: Arg<'_>, as_word: *mut Word, word: &[u8], item: *mut Word) =>
         RedisModule_Replicate(
-            context.raw, c"BF.INSERT".as_ptr(), c"scbs".as_ptr(), key.raw, c"AS".as_ptr(), word.as_ptr(), word.len(), item
+            context.raw, c"BF.INSERT".as_ptr(), c"ssbs".as_ptr(), key.raw, as_word, word.as_ptr(), word.len(), item
         );
 
     // Replies to the module's calls.

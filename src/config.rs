@@ -12,12 +12,12 @@ use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use bloomgate_filter::Scaling;
 use bloomgate_filter::arguments::load_time::{self, LoadTime};
 use bloomgate_filter::arguments::numbers;
 use bloomgate_filter::hash::{Hasher, ItemHash};
 use bloomgate_filter::kinds::native::clamp_rate;
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
+use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, NativeSpec};
+use bloomgate_filter::{Scaling, Spec};
 use redis_module::{RedisString, raw};
 
 use crate::api;
@@ -83,11 +83,14 @@ static UNPREFIXED_NUMBERS: [(&CStr, &Number); 5] = [
 ];
 
 thread_local! {
-    /// Random bytes for the seed of the next filter, derived when a command needs them.
-    static ENTROPY: Cell<Option<[u8; 32]>> = const { Cell::new(None) };
+    /// Random bytes for the seed of the next filter, derived when a command needs them, and how many more seeds of four bytes there are.
+    static ENTROPY: Cell<Option<([u8; 32], u8)>> = const { Cell::new(None) };
     /// The secret key of [`ENTROPY`], and the number of 16-byte blocks derived from it so far.
     static DERIVING: Cell<Option<([u8; 16], u64)>> = const { Cell::new(None) };
 }
+
+/// The number of seeds of four bytes that follow the first. The 16 bytes after the last but one are left for a SipHash key, which is secret.
+const MORE_SEEDS: u8 = 4;
 
 /// Returns random bytes for a seed. The server's own function computes SHA-256 for every call, 18,400 instructions: a quarter of a BF.MADD
 /// of 20 items that creates its filter. So it is called once, for a key, and the bytes are SipHash-2-4 of a counter under that key. Known
@@ -108,8 +111,8 @@ fn fresh_entropy(context: Context) -> [u8; 32] {
 /// The defaults of options that a command omits.
 pub fn defaults(context: Context, origin: Origin) -> Defaults {
     let expansion = u32::try_from(EXPANSION_FACTOR.number()).unwrap_or(0);
-    let entropy = ENTROPY.get().unwrap_or_else(|| fresh_entropy(context));
-    ENTROPY.set(Some(entropy));
+    let (entropy, more_seeds) = ENTROPY.get().unwrap_or_else(|| (fresh_entropy(context), MORE_SEEDS));
+    ENTROPY.set(Some((entropy, more_seeds)));
     Defaults {
         rate: ERROR_RATE.fraction(),
         capacity: INITIAL_SIZE.number(),
@@ -123,9 +126,14 @@ pub fn defaults(context: Context, origin: Origin) -> Defaults {
     }
 }
 
-/// Discards the random bytes, because a filter was created with them: the next filter gets new ones.
-pub fn renew_entropy() {
-    ENTROPY.set(None);
+/// Discards the random bytes with which a filter was created: a seed of four, or all.
+pub fn renew_entropy(spec: &Spec) {
+    let takes_four = matches!(spec, Spec::Native(NativeSpec { hasher: Hasher::Murmur3 { .. }, .. }));
+    let left = ENTROPY.get().filter(|(_, more_seeds)| takes_four && *more_seeds > 0);
+    ENTROPY.set(left.map(|(mut entropy, more_seeds)| {
+        entropy.rotate_left(4);
+        (entropy, more_seeds - 1)
+    }));
 }
 
 /// Sets the layout of new filters to RedisBloom's, unless `bf.layout` was set before, or `bf.hash` names a hash that only native filters

@@ -99,16 +99,20 @@ pub fn has_redisbloom_filters_only() -> bool {
     OBJECTS.get() > 0 && OBJECTS.get() == REDISBLOOM_OBJECTS.get()
 }
 
-/// Adds a filter to the totals.
-pub fn filter_added(value: &Value) {
+/// Adds a filter to the totals. Returns what it contains.
+pub fn filter_added(value: &Value) -> Contents {
     count_filter(value, 1);
-    filter_changed(&Contents::default(), &value.contents());
+    let contents = value.contents();
+    filter_changed(&Contents::default(), &contents);
+    contents
 }
 
-/// Subtracts a filter from the totals.
-pub fn filter_removed(value: &Value) {
+/// Subtracts a filter from the totals. Returns what it contained.
+pub fn filter_removed(value: &Value) -> Contents {
     count_filter(value, 1_u64.wrapping_neg());
-    filter_changed(&value.contents(), &Contents::default());
+    let contents = value.contents();
+    filter_changed(&contents, &Contents::default());
+    contents
 }
 
 fn count_filter(value: &Value, difference: u64) {

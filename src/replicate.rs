@@ -23,6 +23,8 @@ const KEPT_ITEMS: usize = 4096;
 thread_local! {
     /// The list of the previous command, for the next one: so an add allocates nothing.
     static KEPT: Cell<Vec<*mut raw::RedisModuleString>> = const { Cell::new(Vec::new()) };
+    /// The word AS of every creation.
+    static AS: *mut raw::RedisModuleString = api::create_string(b"AS");
 }
 
 /// The items of a command that changed a filter, in order: those that were new, or those that were deleted.
@@ -155,11 +157,12 @@ pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
 /// same command added.
 pub fn created(context: Context, key: Arg<'_>, spec: &Spec, start: Option<BucketStart>, items: &NewItems<'_>) {
     if let Some(word) = spec.to_word() {
-        // SAFETY: the items are strings of the server, which live until it has propagated them. It copies the word.
+        let as_word = AS.with(|word| *word);
+        // SAFETY: the strings are the server's, which live until it has propagated them. It copies the word.
         unsafe {
             match items.words() {
-                [item] => api::replicate_definition_and_item(context, key, &word, *item),
-                items => api::replicate_definition(context, key, &word, items),
+                [item] => api::replicate_definition_and_item(context, key, as_word, &word, *item),
+                items => api::replicate_definition(context, key, as_word, &word, items),
             }
         };
         return;

@@ -9,7 +9,7 @@ use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Spec, Valu
 use super::dispatch::{redact_key, refuse, refuse_as_primary};
 use crate::args::{Arg, Args};
 use crate::context::{CommandClock, Context, LogLevel, Origin};
-use crate::keys::{AddTarget, Keyspace, Reserved, WriteKey};
+use crate::keys::{AddTarget, Keyspace, Place, Reserved, WriteKey};
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::{MACHINE_BYTES_MAX, ServerCeiling, machine_bytes};
@@ -80,7 +80,7 @@ pub fn create(context: Context, origin: Origin, creation: &Creation, clock: &Com
     }
     let mut filter = Filter::new(spec, &ceiling)?;
     let start = begin_bucket_if_due(context, origin, &mut filter, clock)?;
-    config::renew_entropy();
+    config::renew_entropy(spec);
     let expires = expires.map(|milliseconds| clock.now().0.saturating_add(milliseconds));
     Ok(Created { filter, start, expires })
 }
@@ -276,6 +276,22 @@ fn create_and_add<'a>(
     clock: &CommandClock,
     lists: &mut Lists<'a>,
 ) -> Result<Done, Refusal> {
+    if let Creation { spec: Spec::Native(spec), asked_rate, scale_to: None, expires: None } = creation
+        && asked_rate.to_bits() == spec.rate.to_bits()
+        && adding.origin == Origin::Client
+    {
+        let mut done = Done::default();
+        let ceiling = ServerCeiling::of(context, adding.origin);
+        let place = Place::like_last(spec, &ceiling, |filter| {
+            done = add_and_reply(context, filter, adding, clock, lists, true);
+        })?;
+        if let Some(place) = place {
+            config::renew_entropy(&creation.spec);
+            replicate::created(context, name, &creation.spec, None, &lists.effects);
+            key.install(place);
+            return Ok(done);
+        }
+    }
     let mut created = create(context, adding.origin, creation, clock)?;
     let reserved = Reserved::of(&created.filter, adding.items.len())?;
     let done = add_and_reply(context, &mut created.filter, adding, clock, lists, true);

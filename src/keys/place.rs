@@ -13,8 +13,8 @@ use std::ptr::NonNull;
 use bloomgate_filter::cells::Mover;
 use bloomgate_filter::format::records::GENERATIONS;
 use bloomgate_filter::format::{StoredAs, Value};
-use bloomgate_filter::kinds::{Contents, PackedFilter, TAGS};
-use bloomgate_filter::{BloomFilter, Error, Filter, try_box};
+use bloomgate_filter::kinds::{Contents, NativeSpec, PackedFilter, TAGS};
+use bloomgate_filter::{BloomFilter, Ceiling, Error, Filter, try_box};
 use redis_module::raw;
 
 use super::stored::{OVERHEAD_UNIT, Stored, list_pending, next_generation, next_instance};
@@ -66,8 +66,7 @@ impl PackedStored {
     }
 
     /// Packs a filter into this memory, or returns a filter that cannot be packed.
-    fn put(memory: Box<MaybeUninit<Self>>, filter: BloomFilter) -> Result<Place, BloomFilter> {
-        let size_bytes = filter.size_bytes();
+    fn put(memory: Box<MaybeUninit<Self>>, filter: BloomFilter, size_bytes: u64) -> Result<Place, BloomFilter> {
         let filter = PackedFilter::pack(filter, next_generation())?;
         let packed = Box::leak(Box::write(memory, Self { filter, instance: next_instance() }));
         metrics::overhead_changed(0, packed.overhead(size_bytes));
@@ -124,8 +123,11 @@ impl Place {
     /// # Safety
     /// The value must live, and nothing may write to it during the call.
     pub(super) unsafe fn stored_as(self) -> StoredAs {
-        // SAFETY: the caller's promise.
-        unsafe { self.read(&OnceCell::new()).value.stored_as() }
+        match self {
+            // SAFETY: the caller's promise.
+            Self::Full(stored) => unsafe { stored.as_ref() }.value.stored_as(),
+            Self::Packed(_) => StoredAs::Own,
+        }
     }
 
     /// Moves a value into memory for the server, which must get it: INFO's totals include it.
@@ -135,6 +137,34 @@ impl Place {
             _ => Reserved::full()?,
         };
         Ok(reserved.put(value))
+    }
+
+    /// Creates a small filter as [`PackedFilter::like_last`], passes it to `fill`, and adds it to INFO's totals.
+    pub fn like_last(
+        spec: &NativeSpec,
+        ceiling: &impl Ceiling,
+        fill: impl FnOnce(&mut Filter),
+    ) -> Result<Option<Self>, Error> {
+        let memory = try_box(MaybeUninit::uninit())?;
+        reserve_spare()?;
+        let Some(filter) = PackedFilter::like_last(spec, next_generation(), ceiling)? else { return Ok(None) };
+        let mut packed = Box::write(memory, PackedStored { filter, instance: next_instance() });
+        // SAFETY: the packed form is updated, or dropped if it cannot be.
+        let mut filter = Filter::Native(unsafe { packed.filter.unpack() });
+        fill(&mut filter);
+        let value = Value::Filter(filter);
+        let contents = metrics::filter_added(&value);
+        let value = match value {
+            Value::Filter(Filter::Native(filter)) => match packed.filter.update(filter) {
+                Ok(()) => {
+                    metrics::overhead_changed(0, packed.overhead(contents.size_bytes));
+                    return Ok(Some(Self::Packed(NonNull::from(Box::leak(packed)))));
+                }
+                Err(filter) => Value::Filter(Filter::Native(filter)),
+            },
+            value => value,
+        };
+        Ok(Some(Reserved { packed: None, full: SPARE.take() }.put_full(value)))
     }
 
     /// Reads the value, which is unpacked into `view` if it is packed.
@@ -176,16 +206,15 @@ impl Place {
             match self {
                 Self::Full(stored) => {
                     let stored = Box::from_raw(stored.as_ptr());
-                    metrics::filter_removed(&stored.value);
+                    let contents = metrics::filter_removed(&stored.value);
                     metrics::overhead_changed(u64::from(stored.overhead) * OVERHEAD_UNIT, 0);
-                    let bytes = stored.value.contents().size_bytes;
-                    freeing::free(stored, bytes);
+                    freeing::free(stored, contents.size_bytes);
                 }
                 Self::Packed(packed) => {
                     let packed = Box::from_raw(packed.as_ptr());
                     let value = packed.unpack().value;
-                    metrics::filter_removed(&value);
-                    metrics::overhead_changed(packed.overhead(value.contents().size_bytes), 0);
+                    let contents = metrics::filter_removed(&value);
+                    metrics::overhead_changed(packed.overhead(contents.size_bytes), 0);
                 }
             }
         }
@@ -279,14 +308,21 @@ impl Reserved {
 
     /// Puts a value into the memory, and adds it to INFO's totals.
     pub fn put(self, value: Value) -> Place {
-        metrics::filter_added(&value);
+        let contents = metrics::filter_added(&value);
         let value = match (self.packed, value) {
-            (Some(memory), Value::Filter(Filter::Native(filter))) => match PackedStored::put(memory, filter) {
-                Ok(place) => return place,
-                Err(filter) => Value::Filter(Filter::Native(filter)),
-            },
+            (Some(memory), Value::Filter(Filter::Native(filter))) => {
+                match PackedStored::put(memory, filter, contents.size_bytes) {
+                    Ok(place) => return place,
+                    Err(filter) => Value::Filter(Filter::Native(filter)),
+                }
+            }
             (_, value) => value,
         };
+        Self { packed: None, ..self }.put_full(value)
+    }
+
+    /// Puts a value that is in INFO's totals.
+    fn put_full(self, value: Value) -> Place {
         let memory = self.full.unwrap_or_else(|| Box::new(MaybeUninit::uninit()));
         Place::Full(NonNull::from(Box::leak(Box::write(memory, Stored::new(value)))))
     }

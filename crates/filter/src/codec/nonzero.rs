@@ -72,16 +72,27 @@ const fn is_masked(nonzero: usize, bytes: usize) -> bool {
 }
 
 fn count(bytes: &[u8]) -> usize {
-    bytes.iter().filter(|byte| **byte != 0).count()
+    let (groups, rest) = bytes.as_chunks();
+    // Sums the ones in the highest byte.
+    let in_groups = groups.iter().map(|group| nonzero_bytes(*group).wrapping_mul(ONES) >> 56);
+    in_groups.sum::<u64>() as usize + rest.iter().filter(|byte| **byte != 0).count()
+}
+
+/// One in each of the eight bytes.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Returns one for each byte that is not zero.
+const fn nonzero_bytes(group: [u8; 8]) -> u64 {
+    const LOW: u64 = 0x7f * ONES;
+    let word = u64::from_le_bytes(group);
+    // The highest bit of each such byte, in the place of the lowest.
+    ((((word & LOW) + LOW) | word) & !LOW) >> 7
 }
 
 /// Returns a bit for each byte that is not zero.
 const fn mask_of(group: [u8; 8]) -> u8 {
-    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let word = u64::from_le_bytes(group);
-    // The highest bit of each byte that is not zero, and then all of them in the highest byte.
-    let highest = (((word & LOW) + LOW) | word) & !LOW;
-    let [.., mask] = (highest >> 7).wrapping_mul(0x0102_0408_1020_4080).to_le_bytes();
+    // The bits of all bytes come together in the highest.
+    let [.., mask] = nonzero_bytes(group).wrapping_mul(0x0102_0408_1020_4080).to_le_bytes();
     mask
 }
 

@@ -1,5 +1,6 @@
 //! Filters of the native layout: a chain of layers whose rates add up to the requested rate.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 
 use super::Request;
@@ -35,6 +36,11 @@ pub struct NativeSpec {
     pub hasher: Hasher,
     /// How its layers share the rate.
     pub policy: Policy,
+}
+
+thread_local! {
+    /// The first layer computed last, and its definition without the seed: in a snapshot of small filters it is mostly the next one, too.
+    static LAST_FIRST_LAYER: Cell<Option<(NativeSpec, LayerDescription<BlockedBits>)>> = const { Cell::new(None) };
 }
 
 impl Rules for NativeSpec {
@@ -116,7 +122,15 @@ impl ChainSpec for NativeSpec {
     }
 
     fn first_layer(&self) -> Result<LayerDescription<BlockedBits>, Error> {
-        self.layer(0, self.capacity)
+        let unseeded = Self { hasher: Hasher::murmur3(0), ..*self };
+        match LAST_FIRST_LAYER.get() {
+            Some((spec, layer)) if spec == unseeded => Ok(layer),
+            _ => {
+                let layer = self.layer(0, self.capacity)?;
+                LAST_FIRST_LAYER.set(Some((unseeded, layer)));
+                Ok(layer)
+            }
+        }
     }
 }
 
