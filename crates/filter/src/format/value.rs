@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::records::{self, DumpMark};
 use super::{AofRecord, Arrival, Arriving, stored};
@@ -11,6 +13,11 @@ use crate::geometry::sizing::Policy;
 use crate::host::Ceiling;
 use crate::kinds::{BloomFilter, Contents, Filter, RedisBloomArrival, redisbloom, valkey_bloom};
 use crate::memory::{reserve, try_box};
+
+/// The number of places on the stack at which a filter is packed, in turn. The server compresses the string with LZF, whose table keeps
+/// the addresses of earlier strings: at a single address they would pass for parts of the same string, and be compared in vain.
+const PLACES: usize = 32;
+static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// The value of a key.
 ///
@@ -215,9 +222,10 @@ impl Value {
     /// Writes its snapshot.
     pub fn write(&self, sink: &mut impl Sink) {
         if self.stored_as() == StoredAs::Own {
-            let mut packed = PackedSink::new();
-            if let Self::Filter(filter) = self
-                && let Some((version, bytes)) = stored::pack(filter, &mut packed)
+            let mut places = [const { MaybeUninit::uninit() }; PLACES];
+            let next = NEXT_PLACE.fetch_add(1, Relaxed) % PLACES;
+            if let (Self::Filter(filter), Some(place)) = (self, places.get_mut(next))
+                && let Some((version, bytes)) = stored::pack(filter, place.write(PackedSink::new()))
             {
                 sink.put_u64(version);
                 return sink.put_bytes(bytes);
