@@ -1,4 +1,4 @@
-//! Many small filters, one per user: memory, snapshot, adds and loading, compared with other modules. Each filter is
+//! Many small filters, one per user: memory, snapshot, adds, saving and loading, compared with other modules. Each filter is
 //! created by its first BF.MADD with the module's defaults.
 
 use std::fs;
@@ -15,18 +15,19 @@ use crate::variants::Bench;
 use testing::{Connection, Reply};
 
 /// The numbers of items per filter.
-const ITEMS: [u64; 2] = [20, 100];
+const ITEMS: [u64; 7] = [1, 20, 100, 300, 700, 1500, 3100];
 /// Pipelined commands.
 const PIPELINE: u64 = 500;
-/// How often each snapshot is loaded per round.
-const LOADS: usize = 3;
+/// How often the filters are saved and loaded per round.
+const SAVES: usize = 3;
 
 /// The measures, in the order of the rows.
-const MEASURES: [&str; 5] = [
+const MEASURES: [&str; 6] = [
     "used_memory per filter, bytes",
     "snapshot per filter, bytes",
     "BF.MADD that creates a filter, us/call",
     "items added per second",
+    "SAVE per filter, us of CPU",
     "loading, s",
 ];
 
@@ -35,7 +36,6 @@ type Figures = [Samples; MEASURES.len()];
 
 /// Runs the section.
 pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
-    let filters = bench.size(1_000_000, 50_000);
     let rounds = bench.rounds(3, 1);
     let mut faults = Vec::new();
     let mut columns = vec!["measure".to_owned()];
@@ -44,6 +44,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     }
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     for items in ITEMS {
+        let filters = bench.size(1_000_000, 50_000) / items.div_ceil(100);
         let mut figures: Vec<Figures> =
             bench.variants.iter().map(|_| std::array::from_fn(|_| Samples::new())).collect();
         for number in 0..rounds {
@@ -65,7 +66,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         }
         table.note(format!(
             "Each filter is created by one BF.MADD of {items} items with the module's defaults: 100 items at 1%. Rounds: \
-             {rounds}, each on a fresh server; {LOADS} loads per round. The server's memory includes its own entry for each \
+             {rounds}, each on a fresh server; {SAVES} saves and loads per round. The server's memory includes its own entry for each \
              key, whose name has 8 bytes."
         ));
         faults.iter().for_each(|fault| table.note(fault.clone()));
@@ -82,18 +83,29 @@ fn round(bench: &Bench, index: usize, filters: u64, items: u64, figures: &mut Fi
     let empty = server.info_number("memory", "used_memory")?;
     let (statistics, seconds) = server.statistics_of("BF.MADD", || fill(server, filters, items))?;
     let used = server.info_number("memory", "used_memory")?.saturating_sub(empty);
-    server.call(&["SAVE"])?;
+    let [used_bytes, snapshot_bytes, creating, adds, save, load] = figures;
+    for _ in 0..SAVES {
+        let before = cpu_seconds(server)?;
+        server.call(&["SAVE"])?;
+        save.push((cpu_seconds(server)? - before) * 1e6 / filters as f64);
+    }
     let snapshot = fs::metadata(server.snapshot())?.len();
-    let [used_bytes, snapshot_bytes, creating, adds, load] = figures;
     used_bytes.push(per_filter(used));
     snapshot_bytes.push(per_filter(snapshot));
     creating.push(statistics.microseconds_per_call());
     adds.push((filters * items) as f64 / seconds);
-    for _ in 0..LOADS {
+    for _ in 0..SAVES {
         server.start_again()?;
         load.push(info::seconds_to_load(&server.log()).context("the log does not say how long loading took")?);
     }
     Ok(())
+}
+
+/// Returns the CPU time that the server's command thread has used.
+fn cpu_seconds(server: &Instance) -> Result<f64> {
+    let text = server.info("cpu")?;
+    let of = |name| info::field(&text, name).and_then(|value| value.parse::<f64>().ok()).context(name);
+    Ok(of("used_cpu_user_main_thread")? + of("used_cpu_sys_main_thread")?)
 }
 
 /// Returns the name of a filter's key.
