@@ -29,7 +29,7 @@ from bloomgate.codec import Json
 PATIENCE = 120
 """Longer than the duration of any case."""
 
-ABILITIES = ["timeout", "pool", "share", "pause", "fatal", "resp2", "resp3", "sharded"]
+ABILITIES = ["timeout", "pool", "share", "pause", "fatal", "transaction", "resp2", "resp3", "sharded"]
 
 
 class LoadError(Exception):
@@ -180,7 +180,7 @@ def perform(process: Process, name: str, given: dict[str, Any], function: Callab
     run = getattr(getattr(process, kind), method, None) if kind in ("filter", "guard", "sharded") else None
     if run is None:
         raise UnknownError(f"unknown call {name}")
-    if name == "guard.get":
+    if name in ("guard.get", "guard.get_in_transaction"):
         return run(item(given.pop("id")), function, **given)
     if name == "guard.get_many":
         return run(item_list(given.pop("ids")), function, **given)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from adapter import Adapter, AdapterEnded, AdapterError
-from cases import SERVERS, SpecificationError, check, needs, read_cases
+from cases import SERVERS, SpecificationError, check, needs, option_cases, read_cases
 from replay import Replay, check_page
 from scripted import ScriptedServer
 from servers import Server, running, set_up
@@ -182,7 +182,7 @@ def main() -> int:
     report = Report(given.title, given.verbose)
     if given.adapter:
         adapter = Adapter(given.adapter)
-        cases = [case for case in read_cases() if given.case in case["name"]]
+        cases = [case for case in read_cases() + option_cases() if given.case in case["name"]]
         run_all(cases, adapter, report, given.on or list(SERVERS), given.jobs)
         report.run("the adapter", adapter.close)
     else:

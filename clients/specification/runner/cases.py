@@ -13,7 +13,7 @@ LISTS = {FOLDER / "options.json", FOLDER / "server-errors.json"}
 
 MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
 SERVERS = ("scripted", "real", "cluster")
-NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "resp2", "resp3"}
+NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "transaction", "resp2", "resp3"}
 OUTCOME = {"result", "error", "message", "answers", "ids"}
 STEPS = {
     "call": {"with", "process", *OUTCOME},
@@ -63,6 +63,27 @@ def read_cases() -> list[dict[str, Any]]:
     if repeated := {name for name in names if names.count(name) > 1}:
         raise SpecificationError(f"two cases have the name {repeated}")
     check_errors(set(server_errors(cases)))
+    return cases
+
+
+def option_cases() -> list[dict[str, Any]]:
+    """Returns a case for each end of each range in options.json: the value is accepted, and the next one outside is refused. Below 0
+    there is no case, because some languages have no such value."""
+    cases: list[dict[str, Any]] = []
+    for option in json.loads((FOLDER / "options.json").read_text(encoding="utf-8"))["options"]:
+        name, is_time = option["name"], option["unit"] == "ms"
+        in_ms = name in ("lease", "wait", "fresh", "replicas_timeout")
+        for end, outside in (("least", -1), ("most", 1)) if "least" in option else ():
+            accepted = {"call": "guard.announce", "with": {"ids": []}, "result": None}
+            refused = {"call": "guard.get", "with": {"id": 17}, "error": "refused"}
+            for value, step in ((option[end], accepted), (option[end] + outside, refused)):
+                guard = {"filter": "users", f"{name}_ms" if in_ms else name: value / 1000 if is_time and not in_ms else value}
+                if name == "fresh":
+                    guard["feed"] = True
+                case = {"name": f"option-{name}", "servers": ["scripted"], "guard": guard, "steps": [step]}
+                if value >= 0:
+                    # A client that makes one call at a time has no soft timeout.
+                    cases.append(case | ({"needs": ["share"]} if name == "soft_timeout" else {}))
     return cases
 
 
@@ -116,6 +137,8 @@ def needs(case: dict[str, Any]) -> set[str]:
     calls = {step["call"] for step in case["steps"] if "call" in step}
     if any(call.startswith("shard") for call in calls):
         found.add("sharded")
+    if any(step.get("call") == "guard.get_in_transaction" for step in case["steps"]):
+        found.add("transaction")
     if overlaps(case["steps"]):
         found.add("share")
     return found

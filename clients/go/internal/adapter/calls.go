@@ -208,7 +208,7 @@ func (p *process) guardCall(c *call, method string) (any, error) {
 		row := p.row(value)
 		return &row, nil
 	}
-	if method == "get" || method == "get_nested" {
+	if strings.HasPrefix(method, "get") && method != "get_many" {
 		id, err := item(c.With["id"])
 		if err != nil {
 			return nil, err
@@ -223,7 +223,9 @@ func (p *process) guardCall(c *call, method string) (any, error) {
 			}
 		}
 		var row any
-		if ttl, isGiven := c.With["ttl"]; isGiven {
+		if method == "get_in_transaction" {
+			row, _, err = guard.GetInTransaction(c.ctx, id, load)
+		} else if ttl, isGiven := c.With["ttl"]; isGiven {
 			row, _, err = guard.GetWithTTL(c.ctx, id, timeOf("ttl", ttl), load)
 		} else {
 			row, _, err = guard.Get(c.ctx, id, load)

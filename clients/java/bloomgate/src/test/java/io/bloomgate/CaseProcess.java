@@ -312,6 +312,8 @@ final class CaseProcess {
         switch (method) {
             case "get":
                 return guard().get(Adapter.item(given.get("id")), id -> value(await(call, List.of())), ttl);
+            case "get_in_transaction":
+                return guard().getInTransaction(Adapter.item(given.get("id")), id -> value(await(call, List.of())));
             case "get_nested":
                 Object nested = Adapter.item(given.get("id"));
                 return guard().get(nested, id -> guard().get(nested, own -> value(await(call, List.of()))).orElse(null));
