@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bloomgate import asyncio as bloom
-from bloomgate import guard_steps
+from bloomgate import guard_commands
 
 ROWS = 100
 TTL_S = 10.0
@@ -37,7 +37,7 @@ PANELS = [
 
 async def measure(url: str, jitter: float, beta: float) -> Points:
     """Returns, over time, queries per second, and lookups per second that took longer than half a load."""
-    guard_steps.JITTER = jitter
+    guard_commands.JITTER = jitter
     points: Points = {name: [0.0] * round(SECONDS / POINT_S) for name in ("queries", "waits")}
     async with bloom.connect(url) as client:
         await client.unlink("bench", *[f"{{bench}}:{id}" for id in range(ROWS)])

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 
 import bloomgate
 import bloomgate.asyncio
-from bloomgate import guard_words, items, sharded
+from bloomgate import guard_options, items, sharded
 from bloomgate.codec import Json
 
 PATIENCE = 120
@@ -157,8 +157,8 @@ PURE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "shard_of": lambda given: sharded.shard_of(items.item_bytes(item(given["item"])), given["shards"]),
     "shard_capacity": lambda given: sharded.shard_capacity(given["capacity"], given["shards"]),
     "shard_key": lambda given: sharded.shard_key(given["name"], given["shard"]),
-    "cache_prefix": lambda given: guard_words.cache_prefix(given["filter"].encode()),
-    "filling_name": lambda given: guard_words.filling_name(given["filter"].encode()),
+    "cache_prefix": lambda given: guard_options.cache_prefix(given["filter"].encode()),
+    "filling_name": lambda given: guard_options.filling_name(given["filter"].encode()),
 }
 """Calls that need no server."""
 

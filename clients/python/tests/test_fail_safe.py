@@ -158,7 +158,7 @@ def test_a_change_during_a_slow_load(filled: redis.Redis, database: Database, mo
 
 def test_too_many_loads_in_the_background(filled: redis.Redis, database: Database) -> None:
     guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease=PATIENCE)
-    while guard._steps.background.take():
+    while guard._steps.background.acquire():
         pass
     assert guard.get(1, database.load) == b"old" and database.loads == 0
 

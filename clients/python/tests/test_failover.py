@@ -284,7 +284,7 @@ async def test_a_cluster_loses_its_nodes(start: Start, rows: Rows) -> None:
         for _ in range(2):
             await read_all()
         assert rows.queries == queries + 2 * 3 * 4
-        assert all(guard._steps.is_struck for guard in guards), "no caller asks one node after the other for a while"
+        assert all(guard._steps.is_unresponsive for guard in guards), "no caller asks one node after the other for a while"
     finally:
         for aclient in aclients:
             await aclient.aclose()

@@ -149,14 +149,14 @@ def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
         guard: Guard[bytes] = Guard(client, "rows", wait=0.01)
         lease(redis.Redis(port=server.port), 1)
-        free = guard._steps.slots._free
-        assert guard._steps.slots.take()
+        free = guard._steps.wait_permits._free
+        assert guard._steps.wait_permits.acquire()
         with hung(server):
             guard._steps.record([])
-            waiting = guard._steps.fetch([b"1"], "WAIT", 10, wait_s=0.01, finished=guard._steps.slots.give_back)
+            waiting = guard._steps.fetch([b"1"], "WAIT", 10, wait_s=0.01, finished=guard._steps.wait_permits.release)
             [found] = bloomgate.steps.drive(client, guard._error, waiting)
             assert type(found).__name__ == "TimeoutError"
-        assert guard._steps.slots._free == free
+        assert guard._steps.wait_permits._free == free
         guard._steps.paused_until = 0.0
         eventually("the server", lambda: client.ping())
         assert guard.get(2, rows.load) == b"2"
@@ -165,17 +165,17 @@ def test_a_server_that_hangs_during_a_wait(server: Server, rows: Rows) -> None:
 def test_a_pause_that_begins_before_a_wait_releases_its_slot(server: Server, rows: Rows) -> None:
     with bloomgate.connect(url(server), timeout=SHORT_S) as client:
         guard: Guard[bytes] = Guard(client, "rows", wait=PATIENCE)
-        free = guard._steps.slots._free
+        free = guard._steps.wait_permits._free
         lease(redis.Redis(port=server.port), 1)
-        take = guard._steps.slots.take
+        take = guard._steps.wait_permits.acquire
 
         def take_and_pause() -> bool:
             guard._steps.failed(redis.TimeoutError("another caller's"))
             return take()
 
-        guard._steps.slots.take = take_and_pause  # type: ignore[method-assign]
+        guard._steps.wait_permits.acquire = take_and_pause  # type: ignore[method-assign]
         assert guard.get(1, rows.load) == b"1" and rows.queries == 1
-        assert guard._steps.slots._free == free
+        assert guard._steps.wait_permits._free == free
 
 
 def test_the_time_limit_of_connect() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bloomgate import NearCache
-from bloomgate.guard_words import GuardOptions
+from bloomgate.guard_options import GuardOptions
 
 FOLDER = Path(__file__).parents[2] / "specification"
 OPTIONS: list[dict[str, Any]] = json.loads((FOLDER / "options.json").read_text())["options"]

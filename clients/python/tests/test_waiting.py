@@ -17,8 +17,8 @@ from rows import Rows, blocked, lease, waiting_for
 from server import PATIENCE, eventually, free_port
 
 from bloomgate import Guard
-from bloomgate.guard_words import ABSENT, Fetched
-from bloomgate.waiting import Failed, Flight, Flights
+from bloomgate.guard_options import ABSENT, Fetched
+from bloomgate.flights import Failed, Flight, Flights
 
 ID = b"row"
 

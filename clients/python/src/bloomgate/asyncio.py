@@ -8,21 +8,20 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, overload
 
+from .batching import FetchBatcher, FillBatcher
 from .codec import Codec, V
 from .connection import aconnect as connect
-from .filling import TIMEOUT_S, fill_steps
+from .creation import CreationOptions
 from .filter import FilterMethods, plan_steps
 from .flavours import TaskBatches, Tasks
-from .guard import GuardMethods, Id
+from .guard import FILL_TIMEOUT_S, GuardMethods, Id, fill_steps
+from .guard_options import Fetched, GuardArguments, GuardOptions, milliseconds
 from .guard_reads import chosen, is_direct
-from .guard_words import Fetched, GuardOptions, GuardWords, milliseconds
 from .items import Item, Items, Key, item_bytes
 from .replication import Durability
 from .replies import Plan
 from .sharded import ShardedMethods, create_steps
 from .steps import AsyncClient, Signal, adrive, client_error
-from .turns import Fetches, Fills
-from .words import Words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +36,7 @@ async def plan(
     *,
     items: int | None = None,
     tightening: float | None = None,
-    **words: Unpack[Words],
+    **words: Unpack[CreationOptions],
 ) -> Plan:
     """Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing."""
     steps = plan_steps(rate, capacity, items, tightening, words)
@@ -76,7 +75,7 @@ class ShardedFilter(ShardedMethods, TaskBatches):
         shards: int,
         *,
         resume: bool = False,
-        **words: Unpack[Words],
+        **words: Unpack[CreationOptions],
     ) -> ShardedFilter:
         """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
         Filters that are to be merged need the same `seed`. Raises FilterExists if a filter with this name exists; `resume`
@@ -102,7 +101,7 @@ class Guard(GuardMethods[V], Tasks):
         codec: None = None,
         load: Callable[[Any], Awaitable[bytes | None]] | None = None,
         load_many: Callable[[list[Any]], Awaitable[Mapping[Any, bytes]]] | None = None,
-        **options: Unpack[GuardWords],
+        **options: Unpack[GuardArguments],
     ) -> None: ...
 
     @overload
@@ -114,7 +113,7 @@ class Guard(GuardMethods[V], Tasks):
         codec: Codec[V],
         load: Callable[[Any], Awaitable[V | None]] | None = None,
         load_many: Callable[[list[Any]], Awaitable[Mapping[Any, V]]] | None = None,
-        **options: Unpack[GuardWords],
+        **options: Unpack[GuardArguments],
     ) -> None: ...
 
     def __init__(
@@ -125,12 +124,12 @@ class Guard(GuardMethods[V], Tasks):
         codec: Any = None,
         load: Any = None,
         load_many: Any = None,
-        **options: Unpack[GuardWords],
+        **options: Unpack[GuardArguments],
     ) -> None:
         Tasks.__init__(self, client)
         GuardMethods.__init__(self, client, filter, codec, load, load_many, GuardOptions(**options), Signal)
-        self._turns = Fetches(client, self._error, self._steps)
-        self._steps.together = Fills(client, self._error)
+        self._fetches = FetchBatcher(client, self._error, self._steps)
+        self._steps.batcher = FillBatcher(client, self._error)
 
     async def get(self, id: Id, load: Callable[[Id], Awaitable[V | None]] | None = None, ttl: float | None = None) -> V | None:
         """See `bloomgate.Guard.get`; `load` is awaited."""
@@ -145,7 +144,7 @@ class Guard(GuardMethods[V], Tasks):
         begun = self._steps.clock()
         if is_direct(self._steps, key):
             return await self._run(self._steps.get(key, partial(load, id), ttl, begun))
-        found = await self._turns.fetch(key)
+        found = await self._fetches.fetch(key)
         if isinstance(found, Fetched):
             # Nearly all calls end here.
             if found.word == "absent":
@@ -160,7 +159,10 @@ class Guard(GuardMethods[V], Tasks):
         return await self._run(self._steps.get_in_transaction(item_bytes(id), partial(chosen(load, self._load), id)))
 
     async def get_many(
-        self, ids: Iterable[Id], load_many: Callable[[list[Id]], Awaitable[Mapping[Id, V]]] | None = None, ttl: float | None = None
+        self,
+        ids: Iterable[Id],
+        load_many: Callable[[list[Id]], Awaitable[Mapping[Id, V]]] | None = None,
+        ttl: float | None = None,
     ) -> dict[Id, V | None]:
         """See `bloomgate.Guard.get_many`; `load_many` is awaited."""
         return await self._run(self._steps.get_many(ids, chosen(load_many, self._load_many), ttl))
@@ -192,9 +194,9 @@ async def fill_filter(
     capacity: int,
     *,
     replicas: int = 0,
-    replicas_timeout: float = TIMEOUT_S,
+    replicas_timeout: float = FILL_TIMEOUT_S,
     aof: bool = False,
-    **words: Unpack[Words],
+    **words: Unpack[CreationOptions],
 ) -> int:
     """See `bloomgate.fill_filter`. `ids` may be an asynchronous iterable."""
     durability = Durability(replicas, replicas_timeout, aof)

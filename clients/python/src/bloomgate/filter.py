@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .creation import CreationOptions, Word, creation_words, insert_words
 from .errors import BloomgateError, FilterExists, named
 from .flavours import Batches, ThreadBatches, many, method, single
 from .items import Item, Key, Window, item_bytes, refuse_single
 from .replies import Info, Plan, Stats, booleans, parse_info, parse_plan, parse_stats, text
 from .steps import Ask, Call, Client, Steps, client_error, drive, same, send
-from .words import Word, Words, creation_words, insert_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,7 +25,7 @@ def nothing(_reply: Any) -> None:
     """Parses the reply of commands that answer OK."""
 
 
-def plan_steps(rate: float, capacity: int, items: int | None, tightening: float | None, words: Words) -> Steps[Plan]:
+def plan_steps(rate: float, capacity: int, items: int | None, tightening: float | None, words: CreationOptions) -> Steps[Plan]:
     # As a string, because a cluster's client looks for a subcommand here.
     command: list[Word] = ["BF.PLAN", str(rate), capacity, *creation_words(words)]
     if tightening is not None:
@@ -42,7 +42,7 @@ def plan(
     *,
     items: int | None = None,
     tightening: float | None = None,
-    **words: Unpack[Words],
+    **words: Unpack[CreationOptions],
 ) -> Plan:
     """Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing."""
     return drive(client, client_error(client), plan_steps(rate, capacity, items, tightening, words))
@@ -61,7 +61,7 @@ class FilterMethods(Batches):
         return f"Filter({self.key!r})"
 
     @method
-    def reserve(self, rate: float, capacity: int, *, exist_ok: bool = False, **words: Unpack[Words]) -> Steps[bool]:
+    def reserve(self, rate: float, capacity: int, *, exist_ok: bool = False, **words: Unpack[CreationOptions]) -> Steps[bool]:
         """Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items before it
         grows. Returns True; with `exist_ok`, returns False if the filter exists and leaves it unchanged."""
         try:
@@ -102,7 +102,7 @@ class FilterMethods(Batches):
         validate_scale_to: int | None = None,
         seed32: bytes | None = None,
         sync: bool = False,
-        **words: Unpack[Words],
+        **words: Unpack[CreationOptions],
     ) -> Steps[list[bool]]:
         """BF.INSERT: adds items, and creates a missing filter with these options. `tightening` and `seed32` (32 bytes) select
         valkey-bloom's layout. With `sync`, items that were not new are replicated, too, so that a later WAIT confirms them.
@@ -180,9 +180,9 @@ class FilterMethods(Batches):
     def _batch(self, command: list[Word], window: Window) -> Steps[list[bool]]:
         """Sends one command per chunk, all together. Raises the first error, with the answers of all other commands."""
         found = yield Ask([Call([*command, *chunk], same) for chunk in window])
-        answers, trouble = collect(window, found)
-        if trouble is not None:
-            raise with_answers(trouble, self.key, answers)
+        answers, failure = collect(window, found)
+        if failure is not None:
+            raise with_answers(failure, self.key, answers)
         return [bool(answer) for answer in answers]
 
 
@@ -190,21 +190,21 @@ def collect(window: Window, found: list[Any]) -> tuple[list[bool | None], Except
     """Returns the answers of a batch in order, and its first error. A command that failed midway answers a shorter array,
     whose last element is the error."""
     answers: list[bool | None] = []
-    trouble: Exception | None = None
+    failure: Exception | None = None
     for chunk, reply in zip(window, found, strict=True):
         if isinstance(reply, Exception):
-            trouble = trouble or reply
+            failure = failure or reply
             answers += [None] * len(chunk)
             continue
         if reply and isinstance(reply[-1], Exception):
-            trouble = trouble or reply[-1]
+            failure = failure or reply[-1]
         parsed = booleans(reply)
         answers += parsed + [None] * (len(chunk) - len(parsed))
-    return answers, trouble
+    return answers, failure
 
 
-def with_answers(trouble: Exception, key: object, answers: list[bool | None]) -> Exception:
-    error = named(trouble, key)
+def with_answers(failure: Exception, key: object, answers: list[bool | None]) -> Exception:
+    error = named(failure, key)
     if isinstance(error, BloomgateError):
         error.answers = answers
     return error

@@ -10,17 +10,18 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
-from .filling import TIMEOUT_S, fill_steps
+from .creation import CreationOptions, creation_words
+from .errors import named
+from .filter import collect, with_answers
 from .flavours import Prepared, Threads, method
+from .flights import wait_permits_of
+from .guard_commands import PAUSED
+from .guard_options import Fetched, GuardArguments, GuardOptions, check_socket_timeout, filling_name, milliseconds
 from .guard_reads import GuardReads, chosen, is_direct
-from .guard_steps import PAUSED
-from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
-from .items import Item, Key, item_bytes
+from .items import Item, Items, Key, item_bytes, windows_of
 from .near import Tracking
 from .replication import Durability
-from .steps import Ask, Client, Event, Steps, ask, client_error, drive
-from .waiting import slots_of
-from .words import Words
+from .steps import Ask, Call, Client, Event, Steps, ask, client_error, drive, next_window, send
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +46,7 @@ class GuardMethods(Prepared, Generic[V]):
         check_socket_timeout(client, options.longest_wait)
         self._load, self._load_many = load, load_many
         chosen_codec: Any = codec or Bytes()
-        self._steps: GuardReads[V] = GuardReads(filter, chosen_codec, options, slots_of(client), make_event)
+        self._steps: GuardReads[V] = GuardReads(filter, chosen_codec, options, wait_permits_of(client), make_event)
         self._steps.durability.check_client(client)
         self._tracking: Tracking | None = None
         if options.near is not None:
@@ -130,7 +131,7 @@ class Guard(GuardMethods[V], Threads):
         codec: None = None,
         load: Callable[[Any], bytes | None] | None = None,
         load_many: Callable[[list[Any]], Mapping[Any, bytes]] | None = None,
-        **options: Unpack[GuardWords],
+        **options: Unpack[GuardArguments],
     ) -> None: ...
 
     @overload
@@ -142,7 +143,7 @@ class Guard(GuardMethods[V], Threads):
         codec: Codec[V],
         load: Callable[[Any], V | None] | None = None,
         load_many: Callable[[list[Any]], Mapping[Any, V]] | None = None,
-        **options: Unpack[GuardWords],
+        **options: Unpack[GuardArguments],
     ) -> None: ...
 
     def __init__(
@@ -153,7 +154,7 @@ class Guard(GuardMethods[V], Threads):
         codec: Any = None,
         load: Any = None,
         load_many: Any = None,
-        **options: Unpack[GuardWords],
+        **options: Unpack[GuardArguments],
     ) -> None:
         Threads.__init__(self, client)
         GuardMethods.__init__(self, client, filter, codec, load, load_many, GuardOptions(**options), threading.Event)
@@ -174,7 +175,7 @@ class Guard(GuardMethods[V], Threads):
             return self._run(steps.get(key, partial(load, id), ttl, begun))
         if ttl is not None:
             milliseconds("ttl", ttl)
-        if steps.is_struck and steps.is_paused():
+        if steps.is_unresponsive and steps.is_paused():
             return self._run(steps.get(key, partial(load, id), ttl, begun, PAUSED))
         [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)], is_small=True))
         steps.record([found])
@@ -228,6 +229,41 @@ class Guard(GuardMethods[V], Threads):
             self.confirm(*ids)
 
 
+FILL_TIMEOUT_S = 3.0
+"""The time limit for replicas, or the disk, to acknowledge a batch."""
+
+
+def fill_steps(
+    client: object, key: Key, ids: Items, rate: float, capacity: int, durability: Durability, words: CreationOptions
+) -> Steps[int]:
+    """Fills `{key}~filling`, and renames it to `key`. Returns how many ids were new.
+
+    With SYNC, the server also replicates ids that were not new: another client may have added them, and the replicas may lack
+    its writes."""
+    source = windows_of(ids)
+    durability.check_client(client)
+    check_socket_timeout(client, durability.timeout if durability.calls() else 0)
+    name = filling_name(item_bytes(key))
+    yield from send(Call(["BF.RESERVE", name, rate, capacity, *creation_words(words)]), name)
+    new = 0
+    while (window := (yield from next_window(source))) is not None:
+        adds: list[Call[Any]] = [Call(["BF.INSERT", name, "NOCREATE", "SYNC", "ITEMS", *chunk]) for chunk in window]
+        found = yield Ask([*adds, *durability.calls()], wait_s=durability.wait_s)
+        lost = durability.take_error(found)
+        answers, failure = collect(window, found)
+        if failure is not None:
+            raise with_answers(failure, name, answers)
+        if lost is not None:
+            raise lost
+        new += sum(bool(answer) for answer in answers)
+    found = yield Ask([Call(["RENAME", name, item_bytes(key)]), *durability.calls()], wait_s=durability.wait_s)
+    lost = durability.take_error(found)
+    for failure in (found[0], lost):
+        if isinstance(failure, Exception):
+            raise named(failure, name)
+    return new
+
+
 def fill_filter(
     client: Client,
     key: Key,
@@ -236,9 +272,9 @@ def fill_filter(
     capacity: int,
     *,
     replicas: int = 0,
-    replicas_timeout: float = TIMEOUT_S,
+    replicas_timeout: float = FILL_TIMEOUT_S,
     aof: bool = False,
-    **words: Unpack[Words],
+    **words: Unpack[CreationOptions],
 ) -> int:
     """Fills the filter of a guard as `{key}~filling`, then renames it to `key`. Returns the number of new ids. Writers must
     announce to both names meanwhile.

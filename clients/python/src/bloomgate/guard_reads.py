@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 from .codec import V
+from .creation import Word
 from .errors import LoadFailed
-from .guard_steps import REPEAT_S, GuardSteps, tokens_in
-from .guard_words import ABSENT, Fetched, milliseconds
+from .flights import Failed, Flight, Outcome
+from .guard_commands import REPEAT_S, GuardCommands, tokens_in
+from .guard_options import ABSENT, Fetched, milliseconds
 from .items import Item, item_bytes, refuse_single
 from .steps import Do, Join, Sleep, Start, Steps, Wait
-from .waiting import Failed, Flight, Outcome
-from .words import Word
 
 T = TypeVar("T")
 Rows = dict[bytes, V | None]
@@ -59,7 +59,7 @@ def loading(guard: object, ids: Sequence[bytes]) -> Iterator[None]:
         LOADING.set(inside.outer)
 
 
-def is_direct(guard: GuardSteps[Any], id: bytes) -> bool:
+def is_direct(guard: GuardCommands[Any], id: bytes) -> bool:
     """Whether to read a row from the database directly: the caller is inside a load of it and would wait for its own lease."""
     inside = LOADING.get()
     while inside is not None:
@@ -83,7 +83,7 @@ class Reading(Generic[V]):
     """A call of `get` or `get_many` that began at a time of the guard's clock. `load` loads rows, and `pick` selects one row of
     its result."""
 
-    guard: GuardSteps[V]
+    guard: GuardCommands[V]
     ttl_ms: int
     begun: int
     load: Callable[[list[bytes]], Any]
@@ -188,7 +188,7 @@ class Reading(Generic[V]):
 
     def wait(self, flight: Flight, left_s: float) -> Steps[Any]:
         """Waits for the holder of the lease, in this process or inside the server. Returns the outcome that another caller
-        shares, or the server's answer. If all slots are taken, sleeps before it fetches again."""
+        shares, or the server's answer. If no permit is free, sleeps before it fetches again."""
         guard = self.guard
         flight.given, event = None, guard.make_event()
         if not guard.flights.wait([flight], event):
@@ -197,13 +197,13 @@ class Reading(Generic[V]):
                 return self.given(given)
             return (yield from self.fetch([flight]))[0]
         replace: list[Word] = ["REPLACE"] if flight.replaces else []
-        if not guard.slots.take():
+        if not guard.wait_permits.acquire():
             yield Sleep(min(REPEAT_S, left_s))
             return (yield from self.fetch([flight], *replace))[0]
         wait_ms = max(1, int(1000 * min(guard.options.wait, left_s)))
         begun = time.monotonic()
         how: list[Word] = [*replace, "WAIT", wait_ms, "BACKOFF"]
-        [found] = yield from self.fetch([flight], *how, wait_s=wait_ms / 1000, finished=guard.slots.give_back)
+        [found] = yield from self.fetch([flight], *how, wait_s=wait_ms / 1000, finished=guard.wait_permits.release)
         if isinstance(found, Fetched) and found.word == "wait":
             # CLIENT UNBLOCK has ended the wait.
             yield Sleep(max(0.0, min(REPEAT_S, left_s) - (time.monotonic() - begun)))
@@ -274,7 +274,7 @@ class Reading(Generic[V]):
         soft_timeout, background = self.guard.options.soft_timeout, self.guard.background
         if soft_timeout is None or not has_values:
             return (yield from self.load_and_fill(flights, has_values))
-        if not background.take():
+        if not background.acquire():
             # Too many loads are running in the background.
             if (old := (yield from self.old_values(flights))) is None:
                 return (yield from self.load_and_fill(flights, has_values))
@@ -286,7 +286,7 @@ class Reading(Generic[V]):
             try:
                 return (yield from self.load_and_fill(flights, has_values))
             finally:
-                background.give_back()
+                background.release()
 
         running = yield Start(in_background(), soft_timeout)
         if not running.done() and (old := (yield from self.old_values(flights))) is not None:
@@ -312,7 +312,7 @@ class Reading(Generic[V]):
             for flight in flights:
                 flight.shares = None
             self.guard.count("stale_served", len(old))
-            self.guard.grumble.about("rows could not be loaded, and their old values were served", error)
+            self.guard.log.warn("rows could not be loaded, and their old values were served", error)
             return old
         yield from self.guard.fill_all({flight.id: flight.token for flight in flights}, encoded, self.ttl_ms)
         return rows
@@ -329,7 +329,7 @@ class Reading(Generic[V]):
         return rows
 
 
-class GuardReads(GuardSteps[V]):
+class GuardReads(GuardCommands[V]):
     """Readers and writers of one table."""
 
     def ttl_ms(self, of_call: float | None) -> int:

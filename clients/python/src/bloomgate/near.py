@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .log import Grumble
 from .steps import is_cluster, keep
+from .telemetry import RateLimitedLog
 
 RETRY_S = 1.0
 """The pause before reconnecting. It doubles with each failed attempt."""
@@ -91,7 +91,7 @@ class Tracking:
             raise ValueError("a near cache needs a plain client: the nodes of a cluster report changes separately")
         self._pool: Any = client.connection_pool  # type: ignore[attr-defined]
         self._is_async = hasattr(client, "__aenter__")
-        self._grumble = Grumble()
+        self._log = RateLimitedLog()
         self._pause_s = RETRY_S
         self._near = weakref.ref(near)
         self._prefix = prefix
@@ -167,7 +167,7 @@ class Tracking:
     def _lost(self, error: Exception) -> float:
         """Returns how long to wait before the next attempt. Any error may be temporary: a server may become a replica, a
         password may be changed."""
-        self._grumble.about("the near cache serves nothing until the server reports changes again", error)
+        self._log.warn("the near cache serves nothing until the server reports changes again", error)
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, MOST_RETRY_S)
         return pause_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .guard_words import check_number, milliseconds
+from .guard_options import check_number, milliseconds
 from .steps import Call, is_cluster
 
 

@@ -8,13 +8,13 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .creation import CreationOptions, Word, creation_words
 from .errors import BloomgateError, FilterExists, FilterMissing, ShardMissing, ShardsChanged, named
 from .filter import LONG_S, collect, nothing, with_answers
 from .flavours import Batches, ThreadBatches, method, single
 from .items import Item, Key, Window, item_bytes, windows
 from .replies import Info, parse_info
 from .steps import Ask, Call, Client, Steps, client_error, drive, same, send
-from .words import Word, Words, creation_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -77,7 +77,7 @@ def read_count(name: Key) -> Steps[int | None]:
         raise BloomgateError(f"{count_key(name)!r} holds {found!r}, which is no number of shards") from None
 
 
-def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: bool, words: Words) -> Steps[None]:
+def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: bool, words: CreationOptions) -> Steps[None]:
     check_shards(shards)
     reserve: list[Word] = [rate, shard_capacity(capacity, shards), *creation_words(words)]
     if not (yield from send(Call(["SET", count_key(name), shards, "NX"], bool))):
@@ -181,13 +181,13 @@ class ShardedMethods(Batches):
                 raise is_there
             if not is_there:
                 raise ShardMissing(f"{key!r}: this shard is missing")
-        answers, trouble = collect(chunks, replies[: len(chunks)])
-        if trouble is not None:
-            error = with_answers(trouble, self.name, answers)
+        answers, failure = collect(chunks, replies[: len(chunks)])
+        if failure is not None:
+            error = with_answers(failure, self.name, answers)
             if isinstance(error, FilterMissing):
                 missing = ShardMissing(f"{self.name!r}: a shard is missing")
                 missing.answers = error.answers
-                raise missing from trouble
+                raise missing from failure
             raise error
         if isinstance(count, Exception):
             raise count
@@ -312,7 +312,15 @@ class ShardedFilter(ShardedMethods, ThreadBatches):
 
     @classmethod
     def create(
-        cls, client: Client, name: Key, rate: float, capacity: int, shards: int, *, resume: bool = False, **words: Unpack[Words]
+        cls,
+        client: Client,
+        name: Key,
+        rate: float,
+        capacity: int,
+        shards: int,
+        *,
+        resume: bool = False,
+        **words: Unpack[CreationOptions],
     ) -> ShardedFilter:
         """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
         Filters that are to be merged need the same `seed`. Raises FilterExists if a filter with this name exists; `resume`

@@ -1,5 +1,5 @@
 """Runs one implementation in threads and under asyncio. An operation is a generator that yields steps (`Ask`, `Sleep`, `Wait`,
-`Do`, `Start`, `Join`, `Finish`) and receives their outcomes. `drive` performs the steps in the calling thread, `adrive` awaits
+`Do`, `Start`, `Join`, `Shield`) and receives their outcomes. `drive` performs the steps in the calling thread, `adrive` awaits
 them."""
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from .creation import Word
 from .errors import ModuleMissing, named
 from .items import Window, Windows
 from .replies import text
-from .words import Word
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-SETTLE_S = 0.25
+UNDO_TIMEOUT_S = 0.25
 """How long a cancelled task waits for its commands to be undone. After that, the undoing continues in the background."""
 
 
@@ -87,7 +87,7 @@ class Ask:
     """Commands to send together on one connection. The outcome lists the result of each, or the exception in its place.
 
     With `undo`, cancelling the task does not abort the commands: their replies are still read, and the commands that `undo`
-    returns for the outcome are sent. The task ends when that is done, or after SETTLE_S, or at once if the commands wait
+    returns for the outcome are sent. The task ends when that is done, or after UNDO_TIMEOUT_S, or at once if the commands wait
     inside the server. Commands that wait there have a `finished`, which is called when their replies have arrived or can no
     longer arrive.
 
@@ -98,11 +98,11 @@ class Ask:
     undo: Callable[[list[Any]], Sequence[Call[Any]]] | None = None
     finished: Callable[[], None] | None = None
     wait_s: float = 0.0
-    together: Together | None = None
+    batcher: CommandBatcher | None = None
     is_small: bool = False
 
 
-class Together(Protocol):
+class CommandBatcher(Protocol):
     """Sends the commands of many tasks in batches."""
 
     async def send(self, step: Ask) -> list[Any]: ...
@@ -173,13 +173,13 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Finish:
+class Shield:
     """Runs an operation to its end, even if the task is cancelled. The outcome is its result."""
 
     steps: Generator[Any, Any, Any]
 
 
-Step = Ask | Sleep | Wait | Do | Start | Join | Finish
+Step = Ask | Sleep | Wait | Do | Start | Join | Shield
 Steps = Generator[Step, Any, R]
 
 
@@ -251,12 +251,14 @@ def read(call: Call[Any], reply: Any) -> Any:
             return call.parse(reply)
         except Exception as error:
             return error
-    command, said = text(call.words[0]), str(reply)
+    command, message = text(call.words[0]), str(reply)
     # A cluster's client looks a command up before it sends it.
-    if command.startswith("BF.") and ("unknown command" in said or "command doesn't exist" in said):
+    if command.startswith("BF.") and ("unknown command" in message or "command doesn't exist" in message):
         missing = ModuleMissing(f"the server does not know {command}: it has not loaded the module bloomgate")
-    elif command in NEWER_WORDS and said.removeprefix("ERR ") == "syntax error":
-        missing = ModuleMissing(f"the server does not know the options of {command}: its module bloomgate is older than this client")
+    elif command in NEWER_WORDS and message.removeprefix("ERR ") == "syntax error":
+        missing = ModuleMissing(
+            f"the server does not know the options of {command}: its module bloomgate is older than this client"
+        )
     else:
         return reply
     missing.__cause__ = reply
@@ -274,7 +276,7 @@ def connection_words(pool: Any) -> tuple[str, ...]:
     return ("BF.FETCH",) if type(pool).__module__.startswith("valkey") else ()
 
 
-LEAVING = ("ReadOnlyError", "MasterDownError")
+NOT_PRIMARY = ("ReadOnlyError", "MasterDownError")
 """Errors of a server that is no longer a primary: the next command needs another connection, which may reach the new primary.
 LOADING is missing here, because the client library reports it as a lost connection."""
 
@@ -298,7 +300,7 @@ def ask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
     try:
         connection.send_packed_command(command_bytes(connection, step))
         replies = [reply() for _ in step.calls]
-        if any(type(one).__name__ in LEAVING for one in replies):
+        if any(type(one).__name__ in NOT_PRIMARY for one in replies):
             connection.disconnect()
         return replies
     except BaseException:
@@ -313,8 +315,8 @@ async def aask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
     and the result is None, as for a null reply."""
     library = sys.modules[error.__module__]
     connection = await pool.get_connection(*connection_words(pool))
-    usual: float | None = connection.socket_timeout
-    limit = usual + step.wait_s if step.wait_s and usual is not None else usual
+    default_timeout: float | None = connection.socket_timeout
+    limit = default_timeout + step.wait_s if step.wait_s and default_timeout is not None else default_timeout
 
     async def reply() -> Any:
         try:
@@ -329,14 +331,14 @@ async def aask_pool(pool: Any, error: type[Exception], step: Ask) -> list[Any]:
         connection.socket_timeout = limit
         await connection.send_packed_command(command_bytes(connection, step))
         replies = [await reply() for _ in step.calls]
-        if any(type(one).__name__ in LEAVING for one in replies):
+        if any(type(one).__name__ in NOT_PRIMARY for one in replies):
             await connection.disconnect(nowait=True)
         return replies
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
     finally:
-        connection.socket_timeout = usual
+        connection.socket_timeout = default_timeout
         await pool.release(connection)
 
 
@@ -353,8 +355,8 @@ def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
                 for call in calls:
                     pipe.execute_command(*call.words, **cluster_options(client, call))
                 replies = pipe.execute(raise_on_error=False)
-    except errors_of(error) as trouble:
-        replies = [trouble] * len(calls)
+    except errors_of(error) as failure:
+        replies = [failure] * len(calls)
     finally:
         if step.finished is not None:
             step.finished()
@@ -364,9 +366,9 @@ def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
 def connection_lost(error: type[Exception], cause: Exception) -> Exception:
     """Returns the library's error for a lost connection."""
     lost = next(kind for kind in error.__subclasses__() if kind.__name__ == "ConnectionError")
-    trouble: Exception = lost(f"the connection was closed: {cause}")
-    trouble.__cause__ = cause
-    return trouble
+    failure: Exception = lost(f"the connection was closed: {cause}")
+    failure.__cause__ = cause
+    return failure
 
 
 def until_lost(replies: list[Any], error: type[Exception]) -> list[Any]:
@@ -394,13 +396,13 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
                 for call in calls:
                     pipe.execute_command(*call.words, **cluster_options(client, call))
                 replies = until_lost(await pipe.execute(raise_on_error=False), error)
-    except AttributeError as trouble:
+    except AttributeError as failure:
         # Cluster clients may write to a connection that was closed after a failure of another task.
         if pool_of(client) is not None:
             raise
-        replies = [connection_lost(error, trouble)] * len(calls)
-    except errors_of(error) as trouble:
-        replies = [trouble] * len(calls)
+        replies = [connection_lost(error, failure)] * len(calls)
+    except errors_of(error) as failure:
+        replies = [failure] * len(calls)
     finally:
         if step.finished is not None:
             step.finished()
@@ -423,7 +425,7 @@ def keep(task: asyncio.Task[Any]) -> None:
     task.add_done_callback(ended)
 
 
-async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
+async def ask_shielded(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
     """Sends commands in a separate task, which continues if the caller is cancelled."""
 
     async def undo() -> None:
@@ -431,23 +433,23 @@ async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask)
         if calls:
             await aask(client, error, Ask(calls))
 
-    asking = asyncio.create_task(aask(client, error, step) if step.together is None else step.together.send(step))
+    asking = asyncio.create_task(aask(client, error, step) if step.batcher is None else step.batcher.send(step))
     try:
         return await asyncio.shield(asking)
     except asyncio.CancelledError:
         undoing = asyncio.create_task(undo())
         keep(undoing)
-        await asyncio.wait([undoing], timeout=SETTLE_S if step.finished is None else 0)
+        await asyncio.wait([undoing], timeout=UNDO_TIMEOUT_S if step.finished is None else 0)
         raise
 
 
-async def finish(task: asyncio.Task[R]) -> R:
+async def shield(task: asyncio.Task[R]) -> R:
     """Waits for a task, which continues if the caller is cancelled."""
     keep(task)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=SETTLE_S)
+        await asyncio.wait([task], timeout=UNDO_TIMEOUT_S)
         raise
 
 
@@ -457,8 +459,8 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
     def run(steps: Steps[Any], future: Future[Any]) -> None:
         try:
             future.set_result(drive(client, error, steps))
-        except BaseException as trouble:
-            future.set_exception(trouble)
+        except BaseException as failure:
+            future.set_exception(failure)
 
     def perform(step: Step) -> Any:
         if isinstance(step, Ask):
@@ -470,7 +472,7 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
             return future
         if isinstance(step, Join):
             return step.running.result()
-        if isinstance(step, Finish):
+        if isinstance(step, Shield):
             return drive(client, error, step.steps)
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
@@ -483,8 +485,8 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
         while True:
             try:
                 outcome = perform(step)
-            except BaseException as trouble:
-                step = steps.throw(trouble)
+            except BaseException as failure:
+                step = steps.throw(failure)
             else:
                 step = steps.send(outcome)
     except StopIteration as end:
@@ -498,7 +500,7 @@ async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R], i
 
     async def perform(step: Step) -> Any:
         if isinstance(step, Ask):
-            return await (aask if is_background or step.undo is None else ask_to_the_end)(client, error, step)
+            return await (aask if is_background or step.undo is None else ask_shielded)(client, error, step)
         if isinstance(step, Start):
             task = asyncio.create_task(adrive(client, error, step.steps))
             keep(task)
@@ -506,13 +508,13 @@ async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R], i
                 await asyncio.wait([task], timeout=step.seconds)
             except asyncio.CancelledError:
                 task.cancel()
-                await asyncio.wait([task], timeout=SETTLE_S)
+                await asyncio.wait([task], timeout=UNDO_TIMEOUT_S)
                 raise
             return task
         if isinstance(step, Join):
             return await cast("asyncio.Task[Any]", step.running)
-        if isinstance(step, Finish):
-            return await finish(asyncio.create_task(adrive(client, error, step.steps)))
+        if isinstance(step, Shield):
+            return await shield(asyncio.create_task(adrive(client, error, step.steps)))
         if isinstance(step, Sleep):
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Wait):
@@ -525,8 +527,8 @@ async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R], i
         while True:
             try:
                 outcome = await perform(step)
-            except BaseException as trouble:
-                step = steps.throw(trouble)
+            except BaseException as failure:
+                step = steps.throw(failure)
             else:
                 step = steps.send(outcome)
     except StopIteration as end:

@@ -1,10 +1,18 @@
-"""Metrics and spans of OpenTelemetry, if its API is installed. Without it, or without an SDK, nothing is recorded."""
+"""Warnings of a guard, and its metrics and spans of OpenTelemetry. Without the API, or without an SDK, only warnings are
+recorded."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+logger = logging.getLogger("bloomgate")
+
+WARN_INTERVAL_S = 60.0
+"""The shortest interval between two warnings of a kind."""
 
 Add = Callable[[int, dict[str, Any]], None]
 Span = Callable[[str, dict[str, Any]], AbstractContextManager[Any]]
@@ -42,3 +50,16 @@ class Telemetry:
         if SPAN is None:
             return nullcontext()
         return SPAN("bloomgate.load", {"bloomgate.filter": self.filter, "bloomgate.rows": rows})
+
+
+class RateLimitedLog:
+    """Logs each kind of problem at most once a minute, not once per request."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def warn(self, problem: str, error: BaseException) -> None:
+        now = time.monotonic()
+        if now - self._last.get(problem, -WARN_INTERVAL_S) >= WARN_INTERVAL_S:
+            self._last[problem] = now
+            logger.warning("%s: %s: %s", problem, type(error).__name__, error)

@@ -6,8 +6,6 @@ before they reach the scheduler. Crawlers in several processes and on several ma
 
 The README describes the settings, and the use with scrapy-redis."""
 
-from .addon import Addon
-from .dupefilter import DupeFilter
-from .middleware import BatchMiddleware
+from .components import Addon, BatchMiddleware, DupeFilter
 
 __all__ = ["Addon", "BatchMiddleware", "DupeFilter"]

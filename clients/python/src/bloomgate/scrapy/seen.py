@@ -1,4 +1,4 @@
-"""The filter of seen requests, which the middleware and the dupefilter of one crawler share.
+"""The filter of seen requests, which the middleware and the dupefilter of one crawler share, and its settings.
 
 Calls of redis-py block, and Scrapy's reactor must not be blocked for long. With asyncio's reactor the middleware awaits
 `redis.asyncio`, with other reactors a thread. Only the dupefilter blocks, because its caller needs the answer at once."""
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ import redis
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
+from scrapy.settings import BaseSettings
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.interfaces import IReactorTime
@@ -23,9 +25,9 @@ from twisted.internet.threads import deferToThread
 
 from ..asyncio import Filter as AsyncFilter
 from ..connection import aconnect, connect
+from ..creation import CreationOptions
 from ..errors import BloomgateError
 from ..filter import Filter
-from .options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,42 @@ PAUSE_S = 0.5
 """The pause between two attempts to reach the server."""
 
 _crawls: WeakKeyDictionary[Crawler, Seen] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Options:
+    """The settings `BLOOMGATE_URL` and so on. `key` may contain `%(spider)s`. `rate` is the share of new pages that may be
+    reported as seen, `capacity` the number of pages before the filter grows, `words` additional options of BF.RESERVE, `batch`
+    the most links that are looked up together, `patience` the seconds for which a crawl waits for the server before it closes
+    the spider. With `clear` a crawl starts with an empty filter."""
+
+    url: str
+    key: str = "bloomgate:%(spider)s"
+    rate: float = 0.001
+    capacity: int = 1_000_000
+    words: CreationOptions | None = None
+    batch: int = 500
+    patience: float = 60.0
+    clear: bool = False
+
+    @classmethod
+    def of(cls, settings: BaseSettings, spider: str) -> Options:
+        url = settings.get("BLOOMGATE_URL") or settings.get("REDIS_URL")
+        if not url:
+            raise ValueError("BLOOMGATE_URL says where the server is: redis://localhost:6379")
+        batch = settings.getint("BLOOMGATE_BATCH", cls.batch)
+        if batch < 1:
+            raise ValueError(f"BLOOMGATE_BATCH is 1 or more, not {batch}")
+        return cls(
+            url=str(url),
+            key=str(settings.get("BLOOMGATE_KEY", cls.key)) % {"spider": spider},
+            rate=settings.getfloat("BLOOMGATE_RATE", cls.rate),
+            capacity=settings.getint("BLOOMGATE_CAPACITY", cls.capacity),
+            words=cast(CreationOptions, settings.getdict("BLOOMGATE_WORDS")),
+            batch=batch,
+            patience=settings.getfloat("BLOOMGATE_PATIENCE", cls.patience),
+            clear=settings.getbool("BLOOMGATE_CLEAR", cls.clear),
+        )
 
 
 class Seen:

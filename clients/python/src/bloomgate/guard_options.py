@@ -30,7 +30,7 @@ NUMBERS: dict[str, tuple[int, int]] = {
 }
 
 
-class GuardWords(TypedDict, total=False):
+class GuardArguments(TypedDict, total=False):
     """The options of `bloomgate.Guard`, which documents them."""
 
     # scripts/generate-options writes these lines.
@@ -141,8 +141,8 @@ def parse_fetch(reply: Any) -> Fetched:
             return Fetched("stale", value=value, token=token)
         case "load", [token]:
             return Fetched("load", token=token)
-        case "wait" | "failed" as said, [_]:
-            return Fetched(said)
+        case "wait" | "failed" as answer, [_]:
+            return Fetched(answer)
     raise ValueError(f"BF.FETCH answered {reply!r}")
 
 

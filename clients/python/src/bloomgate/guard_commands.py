@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from .codec import Codec, V
+from .creation import Word
 from .errors import Unconfirmed
-from .guard_words import FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
+from .flights import Flights, Permits
+from .guard_options import FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
 from .items import Item, Key, item_bytes
-from .log import Grumble
 from .replication import Durability
-from .steps import Ask, Call, Event, Finish, Sleep, Steps, Together
-from .telemetry import Telemetry
-from .waiting import Flights, Slots
-from .words import Word
+from .steps import Ask, Call, CommandBatcher, Event, Shield, Sleep, Steps
+from .telemetry import RateLimitedLog, Telemetry
 
 R = TypeVar("R")
 Tokens = Mapping[bytes, bytes]
@@ -30,7 +29,7 @@ BATCH = 500
 BATCH_BYTES = 1 << 20
 """The most bytes of rows that are filled together; a larger row is filled alone."""
 
-USUAL_LEASE_MS = 3000
+DEFAULT_LEASE_MS = 3000
 """The server's default lease."""
 
 JITTER = 0.1
@@ -59,7 +58,7 @@ def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
     return ()
 
 
-UNREACHED = {"TimeoutError", "RedisClusterException", "ValkeyClusterException"}
+TIMEOUT_ERRORS = {"TimeoutError", "RedisClusterException", "ValkeyClusterException"}
 """The names of errors that may have taken long: the client has waited for a reply, or for several nodes of a cluster in
 turn."""
 
@@ -68,12 +67,12 @@ def is_lost(error: Exception) -> bool:
     """Whether an error means that the server was not reached. Other errors of a client are answers of the server."""
     names = {kind.__name__ for kind in type(error).__mro__}
     # Python's own TimeoutError means that replicas are late.
-    return not isinstance(error, TimeoutError) and bool(names & {"ConnectionError", *UNREACHED})
+    return not isinstance(error, TimeoutError) and bool(names & {"ConnectionError", *TIMEOUT_ERRORS})
 
 
-def is_late(error: Exception) -> bool:
+def is_timeout(error: Exception) -> bool:
     """Whether an error may have occurred after a long wait."""
-    return type(error).__name__ in UNREACHED
+    return type(error).__name__ in TIMEOUT_ERRORS
 
 
 def spread(outcome: Any, count: int) -> list[Any]:
@@ -86,11 +85,11 @@ def tokens_in(ids: Iterable[bytes], answers: Iterable[Any]) -> dict[bytes, bytes
     return {id: one.token for id, one in zip(ids, answers, strict=False) if isinstance(one, Fetched) and one.token}
 
 
-class GuardSteps(Generic[V]):
+class GuardCommands(Generic[V]):
     """The commands of one guard, and its knowledge of the server's state."""
 
     def __init__(
-        self, filter: Key, codec: Codec[V], options: GuardOptions, slots: Slots, make_event: Callable[[], Event]
+        self, filter: Key, codec: Codec[V], options: GuardOptions, wait_permits: Permits, make_event: Callable[[], Event]
     ) -> None:
         self.filter = item_bytes(filter)
         self.prefix = cache_prefix(self.filter) if options.prefix is None else item_bytes(options.prefix)
@@ -102,25 +101,25 @@ class GuardSteps(Generic[V]):
         self.near = options.near
         self.has_reports: Callable[[], bool] = lambda: False
         self.feed = FeedKeys(self.filter) if options.feed else None
-        self.fetch_options = self.words_of_options()
-        self.grumble = Grumble()
-        self.is_struck = False
+        self.fetch_options = self.option_words()
+        self.log = RateLimitedLog()
+        self.is_unresponsive = False
         self.paused_until = 0.0
-        self.background = Slots(BACKGROUND_LOADS)
+        self.background = Permits(BACKGROUND_LOADS)
         self.durability = Durability(options.replicas, options.replicas_timeout, options.aof)
-        self.slots = slots
+        self.wait_permits = wait_permits
         # Numbers calls, fetches and loads in the order in which they begin.
         self.clock: Callable[[], int] = itertools.count(1).__next__
         self.flights = Flights()
         # Loads without the server, separate from `flights`, because they must not wait for a caller that probes a hung server.
         self.direct = Flights()
         self.make_event = make_event
-        self.together: Together | None = None
+        self.batcher: CommandBatcher | None = None
 
-    def words_of_options(self) -> list[Word]:
+    def option_words(self) -> list[Word]:
         """Returns the options of every fetch. Those with the server's default are left out."""
         lease_ms, percent = milliseconds("lease", self.options.lease), round(self.options.beta * 100)
-        words: list[Word] = [b"LEASE", lease_ms] if lease_ms != USUAL_LEASE_MS else []
+        words: list[Word] = [b"LEASE", lease_ms] if lease_ms != DEFAULT_LEASE_MS else []
         words += [b"STALE", self.fail_safe_ms] if self.fail_safe_ms else []
         words += [b"RENEW", percent] if percent else []
         if self.feed is not None:
@@ -142,20 +141,20 @@ class GuardSteps(Generic[V]):
         """Confirms changes after their commit, even if the caller is cancelled, because readers would otherwise get the old
         row for a time to live."""
         if self.feed is None:
-            yield Finish(self.confirm_each([item_bytes(id) for id in ids]))
+            yield Shield(self.confirm_each([item_bytes(id) for id in ids]))
 
     def confirm_each(self, left: list[bytes]) -> Steps[None]:
         """Announces changes until the server has answered for every id, for up to `patience` seconds."""
         deadline = time.monotonic() + self.options.patience
         while left:
             outcomes = yield from self.changed(left)
-            troubles = [(id, outcome) for id, outcome in zip(left, outcomes, strict=True) if isinstance(outcome, Exception)]
-            left = [id for id, _ in troubles]
+            failures = [(id, outcome) for id, outcome in zip(left, outcomes, strict=True) if isinstance(outcome, Exception)]
+            left = [id for id, _ in failures]
             if not left:
                 return
-            self.failed(troubles[0][1])
+            self.failed(failures[0][1])
             if time.monotonic() >= deadline:
-                raise Unconfirmed(tuple(left)) from troubles[0][1]
+                raise Unconfirmed(tuple(left)) from failures[0][1]
             yield Sleep(REPEAT_S)
 
     def changed(self, ids: list[bytes]) -> Steps[list[Any]]:
@@ -200,9 +199,9 @@ class GuardSteps(Generic[V]):
         """Fetches rows. Returns a Fetched or an exception for each. If the caller is cancelled before the replies arrive, the
         leases in them are given up. Several rows are fetched by one or a few BF.MFETCH.
 
-        `how` are additional options. A caller that waits has taken one of the slots, and `finished` releases it."""
+        `how` are additional options. A caller that waits has acquired one of the permits, and `finished` releases it."""
         answers: list[Any] = []
-        if self.is_struck and self.is_paused():
+        if self.is_unresponsive and self.is_paused():
             if finished is not None:
                 finished()
             return [PAUSED] * len(ids)
@@ -215,8 +214,8 @@ class GuardSteps(Generic[V]):
                 def undo(found: list[Any], part: Sequence[bytes] = part) -> Sequence[Call[Any]]:
                     return self.give_up_calls(tokens_in(part, spread(found[0], len(part))))
 
-                together = self.together if len(part) == 1 and not wait_s else None
-                [found] = yield Ask([call], undo, finished, wait_s, together)
+                batcher = self.batcher if len(part) == 1 and not wait_s else None
+                [found] = yield Ask([call], undo, finished, wait_s, batcher)
                 answers += spread(found, len(part))
         except BaseException:
             yield from self.give_up(tokens_in(ids, answers))
@@ -260,12 +259,12 @@ class GuardSteps(Generic[V]):
         except Exception as error:
             if not found.token:
                 self.count("undecodable")
-                self.grumble.about("a cached value could not be decoded, and is replaced", error)
+                self.log.warn("a cached value could not be decoded, and is replaced", error)
             return None, False
 
     def is_simple(self) -> bool:
         """Whether the fetch of a row consists only of its BF.FETCH."""
-        return self.near is None and not self.is_struck
+        return self.near is None and not self.is_unresponsive
 
     def is_paused(self) -> bool:
         """Whether to skip the fetch, because the server has timed out. After a pause, one caller probes the server; the rest
@@ -279,14 +278,14 @@ class GuardSteps(Generic[V]):
     def record(self, answers: Sequence[Fetched | Exception]) -> None:
         """Counts the answers of a fetch."""
         if len(answers) == 1 and isinstance(answers[0], Fetched):
-            self.is_struck = False
+            self.is_unresponsive = False
             self.count(answers[0].word)
             return
         for answer in answers:
             if isinstance(answer, Exception):
                 self.failed(answer)
             else:
-                self.is_struck = False
+                self.is_unresponsive = False
         for word, number in Counter(answer.word for answer in answers if isinstance(answer, Fetched)).items():
             self.count(word, number)
 
@@ -310,7 +309,7 @@ class GuardSteps(Generic[V]):
     def give_up(self, tokens: Tokens, *back_off: Word) -> Steps[None]:
         """Ends leases, so that other callers may load; with BACKOFF, only after a time that doubles with each failure."""
         if tokens:
-            self.check((yield Ask(self.give_up_calls(tokens, *back_off), nothing_to_undo, together=self.together)))
+            self.check((yield Ask(self.give_up_calls(tokens, *back_off), nothing_to_undo, batcher=self.batcher)))
 
     def check(self, outcomes: Iterable[Any]) -> None:
         """Begins a pause if the user has no permission to end leases, because otherwise each call would wait until a lease
@@ -326,13 +325,13 @@ class GuardSteps(Generic[V]):
 
         def lost(outcomes: list[Any]) -> dict[bytes, bytes]:
             pairs = zip(part.items(), outcomes, strict=True)
-            return dict(lease for lease, one in pairs if isinstance(one, Exception) and is_lost(one) and not is_late(one))
+            return dict(lease for lease, one in pairs if isinstance(one, Exception) and is_lost(one) and not is_timeout(one))
 
         try:
             while left:
                 part = {id: left.pop(id) for id in self.next_fills(left, encoded)}
                 fills = [self.fill_with(id, token, encoded[id], ttl_ms) for id, token in part.items()]
-                outcomes = yield Ask(fills, lambda found: self.give_up_calls(lost(found)), together=self.together)
+                outcomes = yield Ask(fills, lambda found: self.give_up_calls(lost(found)), batcher=self.batcher)
                 for outcome in outcomes:
                     if isinstance(outcome, Exception):
                         self.failed(outcome)
@@ -358,13 +357,13 @@ class GuardSteps(Generic[V]):
 
     def pause(self) -> None:
         """Begins a pause, in which callers query the database directly."""
-        self.is_struck = True
+        self.is_unresponsive = True
         self.paused_until = time.monotonic() + PAUSE_S
 
     def failed(self, error: Exception) -> None:
         self.count("errors")
         if not is_lost(error):
-            self.is_struck = False
-        elif is_late(error):
+            self.is_unresponsive = False
+        elif is_timeout(error):
             self.pause()
-        self.grumble.about("the server could not be asked", error)
+        self.log.warn("the server could not be asked", error)

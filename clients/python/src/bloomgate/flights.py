@@ -15,14 +15,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .errors import LoadFailed
-from .guard_words import Fetched
+from .guard_options import Fetched
 from .steps import Event
 
 DEFAULT_CONNECTIONS = 100
 """The size of redis-py's pools for clients that do not set one."""
 
 
-class Slots:
+class Permits:
     """Limits how many connections of one client wait inside the server, so that the others are free for loading, filling and
     announcing. If a caller has no connection to fill a row, every caller that waits for the row is delayed."""
 
@@ -30,20 +30,20 @@ class Slots:
         self._free = count
         self._lock = threading.Lock()
 
-    def take(self) -> bool:
-        """Takes a slot. Returns False if all are taken."""
+    def acquire(self) -> bool:
+        """Acquires a permit. Returns False if none is free."""
         with self._lock:
             if self._free <= 0:
                 return False
             self._free -= 1
             return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         with self._lock:
             self._free += 1
 
 
-_slots: WeakKeyDictionary[Any, Slots] = WeakKeyDictionary()
+_wait_permits: WeakKeyDictionary[Any, Permits] = WeakKeyDictionary()
 
 
 def connections_of(client: object) -> int:
@@ -55,11 +55,11 @@ def connections_of(client: object) -> int:
     return int(getattr(nodes, "connection_kwargs", {}).get("max_connections") or DEFAULT_CONNECTIONS)
 
 
-def slots_of(client: object) -> Slots:
-    """Returns the slots that all guards of one connection pool share: half of its connections. The nodes of a cluster have
-    a pool each; there the guards of one client share the slots of one node."""
+def wait_permits_of(client: object) -> Permits:
+    """Returns the permits that all guards of one connection pool share: half of its connections. The nodes of a cluster have
+    a pool each; there the guards of one client share the permits of one node."""
     pool = getattr(client, "connection_pool", None)
-    return _slots.setdefault(client if pool is None else pool, Slots(connections_of(client) // 2))
+    return _wait_permits.setdefault(client if pool is None else pool, Permits(connections_of(client) // 2))
 
 
 class Failed:

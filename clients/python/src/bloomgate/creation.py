@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 Word = bytes | str | int | float
 
 
-class Words(TypedDict, total=False):
+class CreationOptions(TypedDict, total=False):
     """The options of a new filter. docs/kinds.md describes the kinds."""
 
     expansion: int
@@ -40,7 +40,7 @@ FLAGS = ("nonscaling", "rolling", "sliding", "counting")
 VALUES = ("expansion", "seed", "layout", "hash", "window", "buckets", "ex", "px")
 
 
-def creation_words(words: Words) -> list[Word]:
+def creation_words(words: CreationOptions) -> list[Word]:
     """Returns the options as words of a command. Raises TypeError for an unknown name, or a value of the wrong type."""
     result: list[Word] = []
     for name, value in words.items():
@@ -66,7 +66,7 @@ def insert_words(
     validate_scale_to: int | None,
     seed32: bytes | None,
     sync: bool,
-    words: Words,
+    words: CreationOptions,
 ) -> list[Word]:
     """Returns the options of BF.INSERT that precede ITEMS."""
     if seed32 is not None and len(seed32) != 32:
