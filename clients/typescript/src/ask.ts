@@ -1,10 +1,70 @@
-/** Sends commands and reads their replies, for all parts of the package. */
+/** Sends commands and reads their replies, for all parts of the package. Clients are recognised by their methods, so that neither
+ * library has to be installed for the other. */
 
-import { type Client, connectionOf } from "./adapters.js";
 import { type Connection, type Replaceable, type Reply, replaceables } from "./connection.js";
+import type { Word } from "./creation.js";
 import { asError, isNoPrimary, isReply, ModuleMissing, TimeoutError } from "./errors.js";
-import { Pause } from "./pause.js";
-import type { Word } from "./words.js";
+import { type IoredisClient, ioredisConnection, isIoredis } from "./ioredis.js";
+import { isNodeRedis, type NodeRedisClient, nodeRedisConnection } from "./node-redis.js";
+
+/** A client of node-redis (`createClient`, `createCluster`), of ioredis (`Redis`, `Cluster`), or another Connection. */
+export type Client = NodeRedisClient | IoredisClient | Connection;
+
+const connections = new WeakMap<object, Connection>();
+
+/** Returns the Connection of a client: the same object for each call. */
+export function connectionOf(client: Client): Connection {
+  let connection = connections.get(client);
+  if (connection === undefined) {
+    connection = adapt(client);
+    connections.set(client, connection);
+  }
+  return connection;
+}
+
+function adapt(client: Client): Connection {
+  if (isIoredis(client)) return ioredisConnection(client);
+  if (isNodeRedis(client)) return nodeRedisConnection(client);
+  if (typeof (client as Partial<Connection> | null)?.command === "function" && "isCluster" in client) return client;
+  throw new TypeError("a client of node-redis or ioredis is needed");
+}
+
+/** How long a pause lasts. */
+const PAUSE_MS = 2000;
+
+/** Diverts callers from a server that has not answered in time, or that refuses a guard's commands. */
+export class Pause {
+  #endMs: number | undefined;
+  #isRefused = false;
+
+  /** Begins a pause, which the next answer ends. */
+  begin(): void {
+    this.#endMs = performance.now() + PAUSE_MS;
+  }
+
+  /** Begins a pause that is not ended by an answer: the server answers, but refuses the commands. */
+  refuse(): void {
+    this.begin();
+    this.#isRefused = true;
+  }
+
+  end(): void {
+    if (!this.#isRefused) this.#endMs = undefined;
+  }
+
+  get isOn(): boolean {
+    return this.#endMs !== undefined && performance.now() < this.#endMs;
+  }
+
+  /** Whether a caller must not contact the server. After a pause, one caller probes the server; the rest stay paused. */
+  holds(): boolean {
+    if (this.#endMs === undefined) return false;
+    if (performance.now() < this.#endMs) return true;
+    this.#isRefused = false;
+    this.begin();
+    return false;
+  }
+}
 
 /** The guard's commands. Their options are fixed, so only an older module can report a syntax error in them. */
 const GUARDS = /^BF\.(M?FETCH|FILL|M?CHANGED)$/;
@@ -47,12 +107,12 @@ export interface AskOptions<T> {
 }
 
 /** The time of the last reply on each connection. */
-const heards = new WeakMap<Connection, { atMs: number }>();
+const lastReplies = new WeakMap<Connection, { atMs: number }>();
 
-function heardOf(connection: Connection): { atMs: number } {
-  const heard = heards.get(connection) ?? { atMs: 0 };
-  heards.set(connection, heard);
-  return heard;
+function lastReplyOf(connection: Connection): { atMs: number } {
+  const lastReply = lastReplies.get(connection) ?? { atMs: 0 };
+  lastReplies.set(connection, lastReply);
+  return lastReply;
 }
 
 /** One server or cluster. */
@@ -81,8 +141,8 @@ export class Link {
     }
     const replaceable = this.#replaceable;
     const replaced = replaceable?.count ?? 0;
-    if (replaceable !== undefined && waitMs > 0) replaceable.patient++;
-    const heard = this.connection.isCluster ? { atMs: 0 } : heardOf(this.connection);
+    if (replaceable !== undefined && waitMs > 0) replaceable.longCommands++;
+    const lastReply = this.connection.isCluster ? { atMs: 0 } : lastReplyOf(this.connection);
     return new Promise((resolve, reject) => {
       const limitMs = Math.min(this.timeoutMs + waitMs, 0x7fffffff);
       const begunMs = performance.now();
@@ -90,29 +150,29 @@ export class Link {
       let last: NodeJS.Immediate | undefined;
       const send = async (one: Call<T>) => {
         const outcome = await this.#send(one);
-        if (!(outcome instanceof Error) || isReply(outcome)) heard.atMs = performance.now();
+        if (!(outcome instanceof Error) || isReply(outcome)) lastReply.atMs = performance.now();
         return outcome;
       };
       const sent = Promise.all(calls.map(send));
-      const leave = () => {
+      const cleanUp = () => {
         isLate = true;
-        if (replaceable !== undefined && waitMs > 0) replaceable.patient--;
+        if (replaceable !== undefined && waitMs > 0) replaceable.longCommands--;
         clearTimeout(timer);
         clearImmediate(last);
         signal?.removeEventListener("abort", abort);
       };
       const abort = () => {
-        leave();
+        cleanUp();
         reject(signal?.reason);
       };
       const timeLimit = () => {
-        leave();
+        cleanUp();
         const error = new TimeoutError(`the server has not answered ${String(calls[0]?.words[0])} in time`);
         resolve(calls.map(() => error));
         this.pause.begin();
         replaceable?.replace(replaced);
       };
-      const leftMs = () => limitMs - (performance.now() - Math.max(begunMs, heard.atMs));
+      const leftMs = () => limitMs - (performance.now() - Math.max(begunMs, lastReply.atMs));
       const check = (isFinal: boolean) => {
         const left = leftMs();
         if (left > 0) timer = setTimeout(check, left, false);
@@ -131,7 +191,7 @@ export class Link {
           return;
         }
         if (outcomes.some((one) => !(one instanceof Error) || isReply(one))) this.pause.end();
-        leave();
+        cleanUp();
         resolve(outcomes);
       });
     });

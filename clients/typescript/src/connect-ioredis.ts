@@ -3,7 +3,7 @@
 import { Redis, type RedisOptions } from "ioredis";
 import { TIMEOUT_MS } from "./ask.js";
 import { openReplaceable } from "./connection.js";
-import { defined } from "./words.js";
+import { defined } from "./creation.js";
 
 /** The options of ioredis, and `timeoutMs`: how long a command of this package, and connecting, may take (1000). */
 export type ConnectOptions = RedisOptions & { timeoutMs?: number | undefined };

@@ -3,7 +3,7 @@
 import { createClient, type RedisClientOptions } from "redis";
 import { TIMEOUT_MS } from "./ask.js";
 import { openReplaceable } from "./connection.js";
-import { defined } from "./words.js";
+import { defined } from "./creation.js";
 
 /** The options of node-redis, and `timeoutMs`: how long a command of this package, and connecting, may take (1000). */
 export type ConnectOptions = Omit<RedisClientOptions, "RESP" | "url"> & { RESP?: 2 | 3; timeoutMs?: number | undefined };

@@ -1,8 +1,8 @@
 /** The interface of a connection, which the adapters of node-redis and ioredis implement, and connections that are replaced once a
  * command has taken too long. */
 
+import type { Word } from "./creation.js";
 import { connectedBy } from "./promises.js";
-import type { Word } from "./words.js";
 
 /** A reply of the server. Strings are Buffers, except simple strings such as OK, which may be either. An error inside an array
  * is an Error in its place. */
@@ -44,7 +44,7 @@ export class Replaceable {
   count = 0;
   /** The number of commands without a reply that have a longer time limit, such as BF.MERGE: other commands may wait behind
    * them. */
-  patient = 0;
+  longCommands = 0;
   readonly #replace: () => void;
 
   constructor(timeoutMs: number, replace: () => void) {
@@ -55,7 +55,7 @@ export class Replaceable {
 
   /** Replaces the connection, unless it was replaced since `count` was read: a new connection did not cause the delay. */
   replace(count: number): void {
-    if (count !== this.count || this.patient > 0) return;
+    if (count !== this.count || this.longCommands > 0) return;
     this.count++;
     this.#replace();
   }

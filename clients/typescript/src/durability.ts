@@ -2,9 +2,9 @@
 
 import { type Call, call, type Outcome, same } from "./ask.js";
 import type { Connection, Reply } from "./connection.js";
+import type { Word } from "./creation.js";
 import { TimeoutError } from "./errors.js";
 import { array, number } from "./replies.js";
-import type { Word } from "./words.js";
 
 /** How many replicas must acknowledge a write, and with `aof` whether it must be in the append-only files on disk, including
  * the primary's. */

@@ -1,19 +1,63 @@
 /** BF.FETCH, BF.MFETCH and BF.FILL: fetches rows for a guard, and fills rows or ends their leases. */
 
-import type { Client } from "./adapters.js";
-import { type Call, call, Link, type Outcome } from "./ask.js";
+import { type Call, type Client, call, Link, type Outcome } from "./ask.js";
+import { Batcher } from "./batcher.js";
 import type { Codec } from "./codec.js";
+import type { Reply } from "./connection.js";
+import type { Word } from "./creation.js";
 import { asError, isReply, TimeoutError } from "./errors.js";
-import { type Fetched, parseFetch, parseMfetch, withoutToken } from "./fetched.js";
 import { type CheckedOptions, fetchWords, milliseconds } from "./guard-options.js";
 import { COMMAND_BYTES, COMMAND_ITEMS, type Key, keyBytes } from "./items.js";
+import { Tracking } from "./near.js";
+import { array, number, text } from "./replies.js";
 import { binary, cachePrefix, keyWord, type Row } from "./rows.js";
-import { Events } from "./telemetry.js";
-import { Tracking } from "./tracking.js";
-import { Turns } from "./turns.js";
+import { Events, Warnings } from "./telemetry.js";
 import { WaitingConnections } from "./waiting.js";
-import { Warnings } from "./warnings.js";
-import type { Word } from "./words.js";
+
+/** A reply of BF.FETCH: `value` comes with hit and stale, `token` with load and stale. */
+export interface Fetched {
+  readonly word: "absent" | "hit" | "stale" | "load" | "wait" | "failed";
+  readonly value?: Buffer;
+  readonly token?: Buffer;
+}
+
+export const ABSENT: Fetched = { word: "absent" };
+export const WAIT: Fetched = { word: "wait" };
+
+/** Returns a row in the form of an answer to a fetch. */
+export function fetchedRow(data: Buffer | null): Fetched {
+  return data === null ? ABSENT : { word: "hit", value: data };
+}
+
+/** Returns an answer without its token, for callers that do not load. */
+export function withoutToken(found: Fetched): Fetched {
+  if (found.token === undefined) return found;
+  return found.value === undefined ? WAIT : { word: "hit", value: found.value };
+}
+
+export function parseFetch(reply: Reply): Fetched {
+  if (reply instanceof Error) throw reply;
+  const [first, second, third] = array(reply);
+  const word = text(first);
+  if (word === "absent" && second === undefined) return ABSENT;
+  if (word === "hit" && Buffer.isBuffer(second)) return { word, value: second };
+  if (word === "stale" && Buffer.isBuffer(second) && Buffer.isBuffer(third)) return { word, value: second, token: third };
+  if (word === "load" && Buffer.isBuffer(second)) return { word, token: second };
+  if ((word === "wait" || word === "failed") && number(second) >= 0) return { word };
+  throw new TypeError(`BF.FETCH answered ${JSON.stringify(reply)}`);
+}
+
+/** Reads a reply of BF.MFETCH. A row has an error in place of an answer if its cache key has another type, or if this package
+ * does not support the answer. */
+export function parseMfetch(reply: Reply): (Fetched | Error)[] {
+  return array(reply).map((one) => {
+    try {
+      return parseFetch(one);
+    } catch (error) {
+      return asError(error);
+    }
+  });
+}
 
 /** The weight of the newest value in the average size of values. */
 const SIZE_WEIGHT = 1 / 16;
@@ -30,10 +74,10 @@ export interface Lease {
   readonly token: Buffer;
 }
 
-/** A row that callers request in one turn. */
+/** A row that callers request in one batch. */
 interface Asked {
   readonly row: Row;
-  readonly seats: { readonly signal: AbortSignal | undefined; take(answer: Outcome<Fetched>): void }[];
+  readonly callers: { readonly signal: AbortSignal | undefined; take(answer: Outcome<Fetched>): void }[];
 }
 
 /** A loaded row, and the function to call when the server has answered its fill or has timed out. */
@@ -67,11 +111,11 @@ export class Fetching<V> {
   readonly #words: readonly Word[];
   readonly #tracking: Tracking | undefined;
   readonly #asked = new Map<string, Asked>();
-  readonly #fetches = new Turns<Asked>(
-    (turn) => this.#sendFetches(turn),
+  readonly #fetches = new Batcher<Asked>(
+    (batch) => this.#sendFetches(batch),
     () => this.#batchRows,
   );
-  readonly #fills = new Turns<Fill>((fills) => this.#sendFills(fills), batchOf);
+  readonly #fills = new Batcher<Fill>((fills) => this.#sendFills(fills), batchOf);
   /** The average size of the values that this process has received lately. */
   #valueBytes = 0;
 
@@ -90,19 +134,19 @@ export class Fetching<V> {
 
   failed(error: Error): void {
     this.events.count("errors");
-    this.warnings.about("the server could not be asked", error);
+    this.warnings.warn("the server could not be asked", error);
   }
 
-  /** Fetches a row together with the rows that other callers request in this turn. Callers of the same row share one answer,
+  /** Fetches a row together with the rows that other callers request in this iteration of the event loop. Callers of the same row share one answer,
    * but only the first of them whose signal has not aborted gets the lease. */
-  fetchInTurn(row: Row, signal: AbortSignal | undefined): Promise<Outcome<Fetched>> {
+  fetchBatched(row: Row, signal: AbortSignal | undefined): Promise<Outcome<Fetched>> {
     let asked = this.#asked.get(row.id);
     if (asked === undefined) {
-      asked = { row, seats: [] };
+      asked = { row, callers: [] };
       this.#asked.set(row.id, asked);
       this.#fetches.add(asked);
     }
-    const { seats } = asked;
+    const { callers } = asked;
     return new Promise((resolve, reject) => {
       const abort = () => reject(signal?.reason);
       signal?.addEventListener("abort", abort, { once: true });
@@ -110,14 +154,14 @@ export class Fetching<V> {
         signal?.removeEventListener("abort", abort);
         resolve(answer);
       };
-      seats.push({ signal, take });
+      callers.push({ signal, take });
     });
   }
 
-  async #sendFetches(turn: readonly Asked[]): Promise<void> {
-    for (const { row } of turn) this.#asked.delete(row.id);
-    const present = ({ seats }: Asked) => seats.filter(({ signal }) => !signal?.aborted);
-    const wanted = turn.filter((asked) => present(asked).length > 0);
+  async #sendFetches(batch: readonly Asked[]): Promise<void> {
+    for (const { row } of batch) this.#asked.delete(row.id);
+    const present = ({ callers }: Asked) => callers.filter(({ signal }) => !signal?.aborted);
+    const wanted = batch.filter((asked) => present(asked).length > 0);
     const answers = await this.fetch(wanted.map(({ row }) => row));
     for (const [index, asked] of wanted.entries()) {
       let answer = answers[index] as Outcome<Fetched>;
@@ -128,7 +172,7 @@ export class Fetching<V> {
         answer = withoutToken(answer);
         this.events.count(answer.word, others.length);
       }
-      for (const seat of others) seat.take(answer);
+      for (const caller of others) caller.take(answer);
     }
   }
 
@@ -263,7 +307,7 @@ export class Fetching<V> {
       return this.codec.decode(this.#measured(value));
     } catch (error) {
       this.events.count("undecodable");
-      this.warnings.about("a cached value could not be decoded, and is replaced", asError(error));
+      this.warnings.warn("a cached value could not be decoded, and is replaced", asError(error));
       return undefined;
     }
   }

@@ -1,14 +1,13 @@
 /** Fills the filter of a guard under another name until every id is in it and acknowledged. */
 
-import type { Client } from "./adapters.js";
-import { call, Link, type Outcome, same } from "./ask.js";
+import { type Client, call, Link, type Outcome, same } from "./ask.js";
 import type { Reply } from "./connection.js";
+import type { CreationOptions, Word } from "./creation.js";
 import { Durability } from "./durability.js";
 import { named } from "./errors.js";
 import { Filter, type Items, settled } from "./filter.js";
 import { asyncWindows, type Key, refuseSingle, type Window } from "./items.js";
 import { fillingName, keyWord } from "./rows.js";
-import type { CreationOptions, Word } from "./words.js";
 
 /** The options of a fill. */
 export interface FillOptions extends CreationOptions {

@@ -1,8 +1,8 @@
 /** A filter at one key. */
 
-import type { Client } from "./adapters.js";
-import { type Call, call, Link, nothing, type Outcome, same } from "./ask.js";
+import { type Call, type Client, call, Link, nothing, type Outcome, same } from "./ask.js";
 import type { Reply } from "./connection.js";
+import { type CreationOptions, creationWords, type InsertOptions, insertWords, type Word } from "./creation.js";
 import { BloomgateError, FilterExists, named } from "./errors.js";
 import { asyncWindows, type Item, itemBytes, type Key, keyBytes, refuseSingle, type Window } from "./items.js";
 import {
@@ -17,7 +17,6 @@ import {
   type Stats,
   text,
 } from "./replies.js";
-import { type CreationOptions, creationWords, type InsertOptions, insertWords, type Word } from "./words.js";
 
 /** A batch: an array, or any other iterable. */
 export type Items = Iterable<Item> | AsyncIterable<Item>;
@@ -210,29 +209,29 @@ export class Filter {
 
 /** Returns the answers of a batch in order, and its first error. A command that failed midway answers a shorter array, whose last
  * element is the error. */
-export function collect(window: Window, found: Outcome<Reply>[]): [answers: (boolean | null)[], trouble: Error | undefined] {
+export function collect(window: Window, found: Outcome<Reply>[]): [answers: (boolean | null)[], failure: Error | undefined] {
   const answers: (boolean | null)[] = [];
-  let trouble: Error | undefined;
+  let failure: Error | undefined;
   for (const [index, chunk] of window.entries()) {
     const reply = found[index] ?? null;
     if (reply instanceof Error) {
-      trouble ??= reply;
+      failure ??= reply;
       answers.push(...chunk.map(() => null));
       continue;
     }
     const parsed = booleans(reply);
     const last = array(reply).at(-1);
-    if (last instanceof Error) trouble ??= last;
+    if (last instanceof Error) failure ??= last;
     answers.push(...parsed, ...chunk.slice(parsed.length).map(() => null));
   }
-  return [answers, trouble];
+  return [answers, failure];
 }
 
 /** Returns the answers of a batch, or throws its first error. */
 export function settled(window: Window, found: Outcome<Reply>[], key: Key): boolean[] {
-  const [answers, trouble] = collect(window, found);
-  if (trouble === undefined) return answers.map(Boolean);
-  const error = named(trouble, key);
+  const [answers, failure] = collect(window, found);
+  if (failure === undefined) return answers.map(Boolean);
+  const error = named(failure, key);
   if (error instanceof BloomgateError) error.answers = answers;
   throw error;
 }

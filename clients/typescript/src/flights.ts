@@ -5,7 +5,7 @@
  * outcome or the outcome of the next fetch. They occupy no connections. */
 
 import type { Outcome } from "./ask.js";
-import type { Fetched } from "./fetched.js";
+import type { Fetched } from "./fetch.js";
 
 /** The value that a load has thrown, which may have any type. */
 export class Failure {
@@ -27,7 +27,7 @@ export function now(): number {
 }
 
 /** The flights of one row: the number of active ones, and the waiting ones in the order of their arrival. */
-interface Crowd {
+interface RowFlights {
   active: number;
   readonly waiting: Set<Flight>;
 }
@@ -38,7 +38,7 @@ export class Flight {
   readonly begun: number;
   /** The beginning of the fetch or load whose outcome is in `shares`. */
   asked = 0;
-  crowd: Crowd = { active: 0, waiting: new Set() };
+  row: RowFlights = { active: 0, waiting: new Set() };
   /** The outcome that another caller has shared. It is not shared again. */
   given: Shared | undefined;
   shares: Shared | undefined;
@@ -57,7 +57,7 @@ export class Flight {
 
 /** The rows that callers of this process are fetching or loading. While flights of a row wait, another flight is active. */
 export class Flights {
-  readonly #crowds = new Map<string, Crowd>();
+  readonly #rows = new Map<string, RowFlights>();
 
   /** Begins an active flight of a call that began at a time. */
   begin(id: string, begun = now()): Flight {
@@ -67,10 +67,10 @@ export class Flights {
   }
 
   #join(flight: Flight): void {
-    const crowd = this.#crowds.get(flight.id);
-    if (crowd === undefined) this.#crowds.set(flight.id, flight.crowd);
-    else flight.crowd = crowd;
-    flight.crowd.active++;
+    const row = this.#rows.get(flight.id);
+    if (row === undefined) this.#rows.set(flight.id, flight.row);
+    else flight.row = row;
+    flight.row.active++;
   }
 
   /** Must be called right before a fetch is sent or a load begins: the outcome may be shared with flights that began earlier. A
@@ -83,11 +83,11 @@ export class Flights {
   /** Makes an active flight wait until the returned promise resolves. The only active flight of a row stays active; undefined
    * is returned. */
   wait(flight: Flight): Promise<void> | undefined {
-    const { crowd } = flight;
-    if (crowd.active === 1) return undefined;
+    const { row } = flight;
+    if (row.active === 1) return undefined;
     flight.given = undefined;
-    crowd.active--;
-    crowd.waiting.add(flight);
+    row.active--;
+    row.waiting.add(flight);
     return new Promise((resolve) => {
       flight.wake = resolve;
     });
@@ -95,40 +95,40 @@ export class Flights {
 
   /** Ends the wait of a flight, which becomes active again. */
   stop(flight: Flight): void {
-    if (flight.crowd.waiting.delete(flight)) flight.crowd.active++;
+    if (flight.row.waiting.delete(flight)) flight.row.active++;
   }
 
   /** Makes a waiting flight active. Other active flights of its row stay active. */
   leave(flight: Flight): void {
-    const { crowd } = flight;
-    if (!crowd.waiting.delete(flight)) return;
-    if (this.#crowds.get(flight.id) === crowd) this.#crowds.delete(flight.id);
-    flight.crowd = { active: 0, waiting: new Set() };
+    const { row } = flight;
+    if (!row.waiting.delete(flight)) return;
+    if (this.#rows.get(flight.id) === row) this.#rows.delete(flight.id);
+    flight.row = { active: 0, waiting: new Set() };
     this.#join(flight);
   }
 
   /** Ends a flight. An answer is shared with flights that began before its fetch, and an error with all waiting flights. If
    * flights still wait for a row without an active flight, the first of them resumes, and fetches for the others. */
   end(flight: Flight): void {
-    const { crowd, shares, asked } = flight;
-    if (!crowd.waiting.delete(flight)) crowd.active--;
+    const { row, shares, asked } = flight;
+    if (!row.waiting.delete(flight)) row.active--;
     if (shares !== undefined) {
       const isError = shares instanceof Error || shares instanceof Failure;
-      for (const other of crowd.waiting) {
+      for (const other of row.waiting) {
         if (isError || other.begun < asked) resume(other, shares);
       }
     }
-    const [first] = crowd.waiting;
-    if (first !== undefined && crowd.active === 0) resume(first, undefined);
-    if (crowd.active === 0 && this.#crowds.get(flight.id) === crowd) this.#crowds.delete(flight.id);
+    const [first] = row.waiting;
+    if (first !== undefined && row.active === 0) resume(first, undefined);
+    if (row.active === 0 && this.#rows.get(flight.id) === row) this.#rows.delete(flight.id);
   }
 }
 
 /** Resumes a flight, which is active from now on. If its caller is aborted before it notices, the end of the flight resumes the
  * next one. */
 function resume(flight: Flight, given: Shared | undefined): void {
-  flight.crowd.waiting.delete(flight);
-  flight.crowd.active++;
+  flight.row.waiting.delete(flight);
+  flight.row.active++;
   flight.given = given;
   flight.wake?.();
 }

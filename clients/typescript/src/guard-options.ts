@@ -1,10 +1,10 @@
 /** The guard's options. */
 
+import { defined, type Word } from "./creation.js";
 import type { Key } from "./items.js";
 import type { NearCache } from "./near.js";
 import { feedKeys } from "./rows.js";
 import type { Telemetry } from "./telemetry.js";
-import { defined, type Word } from "./words.js";
 
 /** The options of a guard. Times are seconds, or milliseconds if the name ends in Ms. `RANGES` lists the ranges. */
 export interface GuardOptions {

@@ -1,6 +1,6 @@
 /** The guard in front of a database. docs/guard.md of the project has the protocol, and docs/guard-proof.md its reasons. */
 
-import type { Client } from "./adapters.js";
+import type { Client } from "./ask.js";
 import { Bytes, type Codec } from "./codec.js";
 import { Unconfirmed } from "./errors.js";
 import { now } from "./flights.js";
@@ -50,7 +50,7 @@ function chosen<L extends (...given: never[]) => unknown>(call: ReadArguments<L>
 
 /** Reads database rows by id through a filter and a cache. The filter contains the id of every row.
  *
- * Calls of `get` in one turn of the event loop are sent as one BF.MFETCH. Callers that wait for a load in another process use
+ * Calls of `get` in one iteration of the event loop are sent as one BF.MFETCH. Callers that wait for a load in another process use
  * separate connections, up to `waitingConnections` for each guard. */
 export class Guard<V = Uint8Array> {
   readonly #reads: Reading<V>;

@@ -1,9 +1,10 @@
 /** Bloom filters in a server with the module bloomgate, and a cache guard in front of a database.
  * @module bloomgate */
 
-export type { Client } from "./adapters.js";
+export type { Client } from "./ask.js";
 export { Bytes, type Codec, Json } from "./codec.js";
 export type { Changed, ChangeReports, Connection, Reply } from "./connection.js";
+export type { CreationOptions, InsertOptions, Word } from "./creation.js";
 export {
   BloomgateError,
   Disconnected,
@@ -26,4 +27,3 @@ export { NearCache } from "./near.js";
 export type { NodeRedisClient } from "./node-redis.js";
 export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
 export type { Counts, EventAttributes, LoadAttributes, Telemetry } from "./telemetry.js";
-export type { CreationOptions, InsertOptions, Word } from "./words.js";

@@ -1,12 +1,12 @@
 /** The adapter of ioredis, versions 5 and 6. */
 
 import type { Changed, ChangeReports, Connection, Reply } from "./connection.js";
+import type { Word } from "./creation.js";
 import { Disconnected } from "./errors.js";
 import { connectedBy } from "./promises.js";
 import { Readiness } from "./readiness.js";
 import { beginReports, CHANNEL } from "./reports.js";
 import { slotOf } from "./slots.js";
-import type { Word } from "./words.js";
 
 /** The methods of ioredis that this package needs, which `Redis` and `Cluster` have. */
 export interface IoredisClient {

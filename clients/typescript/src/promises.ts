@@ -14,12 +14,12 @@ export function allowListeners(signal: AbortSignal | undefined): void {
 export function settledBy<T>(promise: Promise<T>, ms: number | undefined, signal: AbortSignal | undefined): Promise<T> {
   if (ms === undefined && signal === undefined) return promise;
   return new Promise((resolve, reject) => {
-    const leave = () => {
+    const cleanUp = () => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
     };
     const abort = () => {
-      leave();
+      cleanUp();
       reject(signal?.reason);
     };
     const timer =
@@ -27,18 +27,18 @@ export function settledBy<T>(promise: Promise<T>, ms: number | undefined, signal
         ? undefined
         : setTimeout(
             () => {
-              leave();
+              cleanUp();
               reject(undefined);
             },
             Math.min(ms, 0x7fffffff),
           );
     promise.then(
       (value) => {
-        leave();
+        cleanUp();
         resolve(value);
       },
       (error) => {
-        leave();
+        cleanUp();
         reject(error);
       },
     );

@@ -4,8 +4,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import type { Outcome } from "./ask.js";
 import { asError, isReply, LoadFailed } from "./errors.js";
-import { Fetching, type FetchOptions, type Lease } from "./fetch.js";
-import { type Fetched, fetchedRow, WAIT, withoutToken } from "./fetched.js";
+import { type Fetched, Fetching, type FetchOptions, fetchedRow, type Lease, WAIT, withoutToken } from "./fetch.js";
 import { Failure, type Flight, Flights } from "./flights.js";
 import { pause, settledBy, settles } from "./promises.js";
 import type { Row } from "./rows.js";
@@ -69,7 +68,7 @@ export class Reading<V> extends Fetching<V> {
     const near = this.nearAnswer(row);
     if (near !== undefined) return near;
     if (this.#isInsideLoad(row)) return this.#decoded(await this.#loadUnguarded([row], call)).get(row.id) ?? null;
-    const found = await this.fetchInTurn(row, call.signal);
+    const found = await this.fetchBatched(row, call.signal);
     const isFinal = !(found instanceof Error) && (found.word === "hit" || found.word === "absent");
     const value = isFinal ? this.decode(found) : undefined;
     if (value !== undefined) return value;
@@ -163,17 +162,17 @@ export class Reading<V> extends Fetching<V> {
   /** Waits for the holder of the lease, in this process or inside the server. Resolves with the outcome that another caller
    * shares, with the server's answer, or with undefined. If all waiting connections are in use, it pauses. */
   async #wait(row: Row, flight: Flight, leftMs: number, replaces: boolean, signal: Signal): Promise<Found | undefined> {
-    const woken = this.#flights.wait(flight);
-    if (woken !== undefined) {
+    const resumed = this.#flights.wait(flight);
+    if (resumed !== undefined) {
       // A timer may fire a millisecond early; this call would then wait again.
-      await settles(woken, leftMs + 1, signal);
+      await settles(resumed, leftMs + 1, signal);
       this.#flights.stop(flight);
       const { given } = flight;
       if (given !== undefined) this.events.count("shared");
       if (given instanceof Failure) throw given.error;
       return given;
     }
-    if (!this.waiting.take()) {
+    if (!this.waiting.tryReserve()) {
       await pause(Math.min(REPEAT_MS, leftMs), signal);
       return undefined;
     }
@@ -304,7 +303,7 @@ export class Reading<V> extends Fetching<V> {
   }
 
   #warnOfOld(error: unknown): void {
-    this.warnings.about("rows could not be loaded, and their old values were served", asError(error));
+    this.warnings.warn("rows could not be loaded, and their old values were served", asError(error));
   }
 
   /** Fetches cached values that may be old. Returns undefined unless all rows have a value. Values that were fetched before a
@@ -338,8 +337,8 @@ export class Reading<V> extends Fetching<V> {
         for (const flight of flights.keys()) this.#direct.end(flight);
       }
     };
-    const waitFor = async (flight: Flight, woken: Promise<void>) => {
-      if (!(await settles(woken, LOST_MS, call.signal))) this.#direct.leave(flight);
+    const waitFor = async (flight: Flight, resumed: Promise<void>) => {
+      if (!(await settles(resumed, LOST_MS, call.signal))) this.#direct.leave(flight);
       const { given } = flight;
       if (given === undefined) return;
       this.events.count("shared");
@@ -352,9 +351,9 @@ export class Reading<V> extends Fetching<V> {
         const free = new Map<Flight, Row>();
         const waits: Promise<void>[] = [];
         for (const [flight, row] of left) {
-          const woken = this.#direct.wait(flight);
-          if (woken === undefined) free.set(flight, row);
-          else waits.push(waitFor(flight, woken));
+          const resumed = this.#direct.wait(flight);
+          if (resumed === undefined) free.set(flight, row);
+          else waits.push(waitFor(flight, resumed));
         }
         // They end with their load, even if this call throws first.
         for (const flight of free.keys()) left.delete(flight);

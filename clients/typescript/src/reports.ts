@@ -2,7 +2,7 @@
  * RESP2 they are messages of a channel, to which both libraries can subscribe. */
 
 import type { ChangeReports, Connection } from "./connection.js";
-import type { Word } from "./words.js";
+import type { Word } from "./creation.js";
 
 /** The channel on which the server sends the names of changed keys, or null after FLUSHALL. */
 export const CHANNEL = "__redis__:invalidate";

@@ -1,7 +1,7 @@
 /** The names of a guard's keys, and the rows that callers request. */
 
+import type { Word } from "./creation.js";
 import { type Item, itemWord, type Key, keyBytes, keyText } from "./items.js";
-import type { Word } from "./words.js";
 
 /** Returns the bytes of a word as a string with one character per byte, for comparisons and as the key of a map. */
 export function binary(word: Word): string {

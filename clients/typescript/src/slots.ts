@@ -1,6 +1,6 @@
 /** The slot of a key in a cluster (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/). */
 
-import type { Word } from "./words.js";
+import type { Word } from "./creation.js";
 
 const SLOTS = 16384;
 

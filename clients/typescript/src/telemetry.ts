@@ -1,4 +1,4 @@
-/** Metrics and spans of a guard. */
+/** Metrics, spans and warnings of a guard. */
 
 /** Receives a guard's metrics and spans; `bloomgate/opentelemetry` exports them to OpenTelemetry. Attributes and events have the same
  * names in every language. */
@@ -87,5 +87,30 @@ export class Events {
   load<T>(rows: number, load: () => Promise<T>): Promise<T> {
     if (this.#telemetry === undefined) return load();
     return this.#telemetry.load({ "bloomgate.filter": this.#filter, "bloomgate.rows": rows }, load);
+  }
+}
+
+const WARN_INTERVAL_MS = 60_000;
+
+export class Warnings {
+  readonly #warn: (message: string) => void;
+  readonly #last = new Map<string, number>();
+
+  constructor(warn: ((message: string) => void) | undefined) {
+    // biome-ignore lint/suspicious/noConsole: this is where warnings go unless the caller handles them.
+    this.#warn = warn ?? ((message) => console.warn(`bloomgate: ${message}`));
+  }
+
+  /** Warns of each kind of problem at most once a minute. */
+  warn(problem: string, error?: Error): void {
+    const now = performance.now();
+    const last = this.#last.get(problem);
+    if (last !== undefined && now - last < WARN_INTERVAL_MS) return;
+    this.#last.set(problem, now);
+    try {
+      this.#warn(error === undefined ? problem : `${problem}: ${error.name}: ${error.message}`);
+    } catch {
+      // A failure to warn must not fail the call.
+    }
   }
 }

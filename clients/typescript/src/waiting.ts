@@ -3,9 +3,9 @@
 
 import { type AskOptions, type Call, Link, type Outcome } from "./ask.js";
 import { Replaceable } from "./connection.js";
+import type { Word } from "./creation.js";
 import { asError, TimeoutError } from "./errors.js";
 import { settledBy } from "./promises.js";
-import type { Word } from "./words.js";
 
 /** How long an idle connection stays open. */
 const IDLE_MS = 1000;
@@ -26,7 +26,7 @@ export class WaitingConnections {
   }
 
   /** Reserves a connection for one call of `ask`; false if all are in use. */
-  take(): boolean {
+  tryReserve(): boolean {
     if (this.#free <= 0) return false;
     this.#free--;
     return true;
@@ -34,7 +34,7 @@ export class WaitingConnections {
 
   /** Reserves a connection, and waits for one if all are in use. */
   async reserve(): Promise<void> {
-    if (!this.take()) await new Promise<void>((resolve) => this.#queue.push(resolve));
+    if (!this.tryReserve()) await new Promise<void>((resolve) => this.#queue.push(resolve));
   }
 
   /** Sends commands on a reserved connection, and ends the reservation once the replies have arrived. */
@@ -45,18 +45,18 @@ export class WaitingConnections {
       link = await settledBy(opening, this.#main.timeoutMs, options.signal);
     } catch (error) {
       opening.then(
-        (late) => this.#giveBack(late, true),
+        (late) => this.#recycle(late, true),
         () => this.release(),
       );
       if (options.signal?.aborted) throw error;
       if (error === undefined) this.#main.pause.begin();
-      const trouble = asError(error ?? new TimeoutError("the server has accepted no connection in time"));
-      return calls.map(() => trouble);
+      const failure = asError(error ?? new TimeoutError("the server has accepted no connection in time"));
+      return calls.map(() => failure);
     }
     const finished = (outcomes: Outcome<unknown>[]) => {
       // A server that refuses a command may no longer own the key.
       const isSound = !outcomes.some((one) => one instanceof Error);
-      this.#giveBack(link, isSound);
+      this.#recycle(link, isSound);
     };
     return link.ask(calls, { ...options, finished });
   }
@@ -72,7 +72,7 @@ export class WaitingConnections {
     return new Link(other, timeoutMs, pause, new Replaceable(timeoutMs, () => other.close()));
   }
 
-  #giveBack(link: Link, isSound: boolean): void {
+  #recycle(link: Link, isSound: boolean): void {
     if (isSound) {
       const timer = setTimeout(() => {
         this.#idle.splice(

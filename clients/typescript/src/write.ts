@@ -28,8 +28,8 @@ export class Writing {
 
   /** Announces changes before their commit. Throws the first error. */
   async announce(rows: readonly Row[]): Promise<void> {
-    const trouble = (await this.#changed(rows)).find((outcome) => outcome !== undefined);
-    if (trouble !== undefined) throw trouble;
+    const failure = (await this.#changed(rows)).find((outcome) => outcome !== undefined);
+    if (failure !== undefined) throw failure;
   }
 
   /** Confirms changes after their commit. Repeated until the server has answered for every row, for up to `patience`
@@ -38,13 +38,13 @@ export class Writing {
     const deadline = performance.now() + this.#guard.options.patience * 1000;
     for (let left = rows; ; await pause(REPEAT_MS, undefined)) {
       const outcomes = await this.#changed(left);
-      const trouble = outcomes.find((outcome) => outcome !== undefined);
-      if (trouble === undefined) return;
+      const failure = outcomes.find((outcome) => outcome !== undefined);
+      if (failure === undefined) return;
       left = left.filter((_, index) => outcomes[index] !== undefined);
-      this.#guard.failed(trouble);
+      this.#guard.failed(failure);
       if (performance.now() < deadline) continue;
       const ids = left.map((row) => Buffer.from(row.id, "latin1"));
-      throw new Unconfirmed(ids, { cause: trouble });
+      throw new Unconfirmed(ids, { cause: failure });
     }
   }
 
@@ -58,8 +58,8 @@ export class Writing {
       const error = this.#durability.takeError(found);
       // The answers of each filter, in the order of the rows.
       const each = found.map((one) => spread(one as Outcome<readonly Reply[]>, part.length));
-      const trouble = (index: number) => each.map((answers) => answers[index]).find((one) => one instanceof Error);
-      outcomes.push(...part.map((_, index) => error ?? (trouble(index) as Error | undefined)));
+      const failure = (index: number) => each.map((answers) => answers[index]).find((one) => one instanceof Error);
+      outcomes.push(...part.map((_, index) => error ?? (failure(index) as Error | undefined)));
     }
     return outcomes;
   }
@@ -88,8 +88,8 @@ export class Writing {
     const { filter, link, options } = this.#guard;
     for (let start = 0; start < rows.length && !options.feed; start += COMMAND_ITEMS) {
       const items = rows.slice(start, start + COMMAND_ITEMS).map((row) => row.item);
-      const trouble = array(await link.one(call(["BF.MDEL", filter, ...items], same))).find((one) => one instanceof Error);
-      if (trouble !== undefined) throw trouble;
+      const failure = array(await link.one(call(["BF.MDEL", filter, ...items], same))).find((one) => one instanceof Error);
+      if (failure !== undefined) throw failure;
     }
   }
 }

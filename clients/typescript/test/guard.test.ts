@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { connectionOf } from "../src/adapters.js";
+import { connectionOf } from "../src/ask.js";
 import type { Connection } from "../src/connection.js";
 import { Flights, type Shared } from "../src/flights.js";
 import { DEFAULTS, RANGES } from "../src/guard-options.js";
@@ -55,11 +55,11 @@ test("an answer is shared with flights that began before its fetch", () => {
   asking.share({ word: "hit", value: row });
   flights.end(asking);
   assert.deepEqual([early.given, late.given], [{ word: "hit", value: row }, undefined]);
-  assert.equal(late.crowd.waiting.has(late), true);
+  assert.equal(late.row.waiting.has(late), true);
   // A shared outcome is not shared again.
   early.share(early.given as Shared);
   flights.end(early);
-  assert.deepEqual([late.given, late.crowd.waiting.has(late)], [undefined, false]);
+  assert.deepEqual([late.given, late.row.waiting.has(late)], [undefined, false]);
 });
 
 test("an error is shared with all waiting flights, and the oldest resumes if nothing is shared", () => {
@@ -68,7 +68,7 @@ test("an error is shared with all waiting flights, and the oldest resumes if not
   flights.wait(second);
   flights.wait(third);
   flights.end(first);
-  assert.deepEqual([second.given, third.crowd.waiting.has(third)], [undefined, true]);
+  assert.deepEqual([second.given, third.row.waiting.has(third)], [undefined, true]);
   assert.equal(flights.wait(second), undefined, "it is the only active one");
   const error = new Error("down");
   second.share(error);

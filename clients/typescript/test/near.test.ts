@@ -5,7 +5,7 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { connectionOf } from "../src/adapters.js";
+import { connectionOf } from "../src/ask.js";
 import type { Connection } from "../src/connection.js";
 import { type Client, Filter, Guard, type GuardOptions, Json, NearCache } from "../src/index.js";
 import { LIBRARIES, openClient } from "./clients.js";

@@ -1,9 +1,9 @@
-/** Sends the jobs of one turn of the event loop together. */
+/** Sends the jobs of one iteration of the event loop together. */
 
 /** The most batches in flight. Further jobs wait in the process, where their time limit has not started. */
-const MOST_BATCHES = 8;
+const MAX_BATCHES = 8;
 
-export class Turns<Job> {
+export class Batcher<Job> {
   readonly #send: (batch: readonly Job[]) => Promise<void>;
   readonly #count: (queue: readonly Job[]) => number;
   readonly #queue: Job[] = [];
@@ -16,7 +16,7 @@ export class Turns<Job> {
     this.#count = count;
   }
 
-  /** Sends a job together with the others of this turn. */
+  /** Sends a job together with the others of this iteration. */
   add(job: Job): void {
     this.#queue.push(job);
     this.#schedule();
@@ -27,7 +27,7 @@ export class Turns<Job> {
     this.#isScheduled = true;
     setImmediate(() => {
       this.#isScheduled = false;
-      while (this.#sent < MOST_BATCHES && this.#queue.length > 0) {
+      while (this.#sent < MAX_BATCHES && this.#queue.length > 0) {
         this.#sent++;
         void this.#send(this.#queue.splice(0, this.#count(this.#queue))).finally(() => {
           this.#sent--;
