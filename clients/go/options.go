@@ -26,11 +26,18 @@ type options struct {
 }
 
 func defaults() options {
-	return options{
-		ttl: time.Minute, absentTTL: 10 * time.Second, lease: 3 * time.Second, wait: 3 * time.Second, attempts: 3, beta: 1,
-		patience: 30 * time.Second, durability: durability{timeout: time.Second}, logger: slog.Default(),
-		observe: func(string, int) {},
-	}
+	var o options
+	// scripts/generate-options writes these lines.
+	o.ttl = 60_000 * time.Millisecond
+	o.absentTTL = 10_000 * time.Millisecond
+	o.lease = 3000 * time.Millisecond
+	o.wait = 3000 * time.Millisecond
+	o.attempts = 3
+	o.beta = 1
+	o.patience = 30_000 * time.Millisecond
+	o.durability.timeout = 1000 * time.Millisecond
+	o.logger, o.observe = slog.Default(), func(string, int) {}
+	return o
 }
 
 // TTL sets the time to live of a cached row, shortened by up to a tenth at random: 60 s. It bounds how long readers get an old row
@@ -58,7 +65,7 @@ func FailSafe(duration time.Duration) Option { return func(o *options) { o.failS
 // and its context no longer ends with the caller's.
 func SoftTimeout(duration time.Duration) Option { return func(o *options) { o.softTimeout = duration } }
 
-// Beta scales how early values are renewed before they expire, up to 1000; 1 suits most uses, 0 turns early renewal off. Values are renewed
+// Beta scales how early values are renewed before they expire, up to 1000; 1 suits most uses, 0 batcher early renewal off. Values are renewed
 // earlier if loads take longer.
 func Beta(factor float64) Option { return func(o *options) { o.beta = factor } }
 

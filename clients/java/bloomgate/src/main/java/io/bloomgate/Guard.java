@@ -439,24 +439,25 @@ public final class Guard<K, V> {
         final Bloomgate client;
         final byte[] filter;
         final Codec<V> codec;
+        // scripts/generate-options writes these lines.
         long ttlMs = 60_000;
         long absentTtlMs = 10_000;
-        long leaseMs = 3_000;
-        long waitMs = 3_000;
+        long leaseMs = 3000;
+        long waitMs = 3000;
         int attempts = 3;
-        long failSafeMs;
+        long failSafeMs = 0;
         @Nullable Long softTimeoutMs;
-        Predicate<? super Throwable> isFailure = error -> true;
         double beta = 1;
-        boolean feed;
-        long freshMs;
+        long freshMs = 0;
         long patienceMs = 30_000;
+        int replicas = 0;
+        long replicasTimeoutMs = 1000;
+        Predicate<? super Throwable> isFailure = error -> true;
+        boolean feed;
         byte @Nullable [] prefix;
         List<byte[]> announceTo = List.of();
         Durability durability;
         @Nullable BiConsumer<Event, Integer> listener;
-        int replicas;
-        Duration replicasTimeout = Duration.ofSeconds(1);
         private boolean aof;
 
         private Builder(Bloomgate client, String filter, Codec<V> codec) {
@@ -569,13 +570,13 @@ public final class Guard<K, V> {
 
         /** Sets how many replicas must acknowledge a change (WAIT): 0. */
         public Builder<V> replicas(int number) {
-            replicas = number;
+            replicas = Options.REPLICAS.number(number);
             return this;
         }
 
         /** Sets how long a change waits for the replicas or the disk: 1 s. */
         public Builder<V> replicasTimeout(Duration time) {
-            replicasTimeout = time;
+            replicasTimeoutMs = Options.REPLICAS_TIMEOUT.milliseconds(time);
             return this;
         }
 
@@ -607,7 +608,7 @@ public final class Guard<K, V> {
         /** {@link #build()} with the default loaders of one row, and of the rows of {@code getAll}. */
         public <K> Guard<K, V> build(
                 @Nullable Loader<? super K, ? extends V> loader, @Nullable Loader<? super Collection<K>, ? extends Map<K, V>> loaderOfAll) {
-            durability = new Durability(replicas, replicasTimeout, aof);
+            durability = new Durability(replicas, Duration.ofMillis(replicasTimeoutMs), aof);
             if (feed && (!announceTo.isEmpty() || durability.isAsked())) {
                 throw new IllegalArgumentException(
                         "with a feed the follower announces changes: announceTo, replicas and aof have no effect");
