@@ -26,11 +26,11 @@ type Client struct {
 	server  *redis.Client
 	cluster *redis.ClusterClient
 	limit   time.Duration
-	// slots limits the connections that wait in the server to half of the pool, so that others are free to load, fill and announce. If a caller
-	// has no connection to fill a row, every caller that waits for the row is delayed.
-	slots chan struct{}
-	tasks tasks
-	ends  ends
+	// waitPermits limits the connections that wait in the server to half of the pool, so that others are free to load, fill and announce. If a
+	// caller has no connection to fill a row, every caller that waits for the row is delayed.
+	waitPermits chan struct{}
+	tasks       tasks
+	deadlines   sharedDeadlines
 	// closing is cancelled when the client is closed.
 	closing context.Context
 	stop    context.CancelFunc
@@ -53,7 +53,7 @@ func New(c redis.UniversalClient) *Client {
 	default:
 		client.err = refused("a client of bloomgate needs a *redis.Client or a *redis.ClusterClient, not a %T", c)
 	}
-	client.slots = make(chan struct{}, connections/2)
+	client.waitPermits = make(chan struct{}, connections/2)
 	return client
 }
 
@@ -62,7 +62,7 @@ func New(c redis.UniversalClient) *Client {
 func (c *Client) Close() {
 	c.stop()
 	c.tasks.wait()
-	c.ends.stop()
+	c.deadlines.stop()
 }
 
 // tasks counts goroutines.
@@ -97,8 +97,8 @@ func (t *tasks) wait() {
 	}
 }
 
-// finish runs work to completion. If ctx is done first, finish returns its error at once, and abandoned receives the result.
-func finish[T any](ctx context.Context, c *Client, work func(context.Context) T, abandoned func(context.Context, T)) (T, error) {
+// finish runs work to completion. If ctx is done first, finish returns its error at once, and discard receives the result.
+func finish[T any](ctx context.Context, c *Client, work func(context.Context) T, discard func(context.Context, T)) (T, error) {
 	detached := context.WithoutCancel(ctx)
 	if ctx.Done() == nil {
 		return work(detached), nil
@@ -109,15 +109,15 @@ func finish[T any](ctx context.Context, c *Client, work func(context.Context) T,
 	case result := <-done:
 		return result, nil
 	case <-ctx.Done():
-		c.tasks.start(func() { abandoned(detached, <-done) })
+		c.tasks.start(func() { discard(detached, <-done) })
 		var none T
 		return none, ctx.Err()
 	}
 }
 
-// ends are the contexts that limit how long commands wait for a connection. A timer for each would take a third of a command's CPU time, so
-// commands that begin within a tenth of their time limit share one.
-type ends struct {
+// sharedDeadlines are the contexts that limit how long commands wait for a connection. A timer for each would take a third of a command's CPU
+// time, so commands that begin within a tenth of their time limit share one.
+type sharedDeadlines struct {
 	mutex sync.Mutex
 	last  context.Context
 	// cancel ends the last context early; earlier ones expire.
@@ -126,17 +126,17 @@ type ends struct {
 }
 
 // after returns a context with the values of ctx that ends after the time limit, or up to a tenth later.
-func (e *ends) after(ctx context.Context, limit time.Duration) context.Context {
+func (e *sharedDeadlines) after(ctx context.Context, limit time.Duration) context.Context {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	if now := time.Now(); !now.Before(e.until) {
 		e.last, e.cancel = context.WithTimeout(context.Background(), limit+limit/10)
 		e.until = now.Add(limit / 10)
 	}
-	return ending{e.last, ctx}
+	return sharedDeadline{e.last, ctx}
 }
 
-func (e *ends) stop() {
+func (e *sharedDeadlines) stop() {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	if e.cancel != nil {
@@ -145,13 +145,13 @@ func (e *ends) stop() {
 	}
 }
 
-// ending is a context with the values of another one.
-type ending struct {
+// sharedDeadline is a context with the values of another one.
+type sharedDeadline struct {
 	context.Context
 	values context.Context
 }
 
-func (e ending) Value(key any) any { return e.values.Value(key) }
+func (e sharedDeadline) Value(key any) any { return e.values.Value(key) }
 
 // reply is the reply to one command.
 type reply struct {
@@ -201,7 +201,7 @@ func (c *Client) ask(ctx context.Context, key string, wait time.Duration, comman
 		defer cancel()
 		ctx = limited
 	} else if c.limit > 0 {
-		ctx = c.ends.after(ctx, c.limit)
+		ctx = c.deadlines.after(ctx, c.limit)
 	}
 	to, err := c.sender(ctx, key, wait)
 	if err != nil {
@@ -269,8 +269,8 @@ func (c *Client) one(ctx context.Context, key string, words ...any) (any, error)
 	return replies[0].value, replies[0].err
 }
 
-// isLate reports whether a command exceeded its time limit.
-func isLate(err error) bool {
+// isTimeout reports whether a command exceeded its time limit.
+func isTimeout(err error) bool {
 	if err == nil {
 		return false
 	}

@@ -15,14 +15,14 @@ import (
 const (
 	// batch is the most ids that are sent together.
 	batch = 500
-	// usualLeaseMS is the server's default lease.
-	usualLeaseMS = 3000
+	// defaultLeaseMS is the server's default lease.
+	defaultLeaseMS = 3000
 	// jitter is the largest share by which times to live are shortened at random, so that rows filled together do not expire together.
 	jitter = 0.1
 	// pause is how long callers query the database directly after the server has timed out, or has refused to end a lease.
 	pause = 2 * time.Second
-	// warnEvery is the shortest interval between two warnings of a kind.
-	warnEvery = time.Minute
+	// warnInterval is the shortest interval between two warnings of a kind.
+	warnInterval = time.Minute
 )
 
 // errPaused is the answer to a fetch that is not sent during a pause.
@@ -91,7 +91,7 @@ type fetching struct {
 	replace bool
 	// peek fetches without requesting a lease.
 	peek bool
-	// wait is how long the server may delay the reply. The caller has taken one of the client's slots.
+	// wait is how long the server may delay the reply. The caller has acquired one of the client's waitPermits.
 	wait time.Duration
 }
 
@@ -103,19 +103,21 @@ var events = []string{
 
 // commands sends the commands of one guard, and keeps the state of its server.
 type commands struct {
-	client     *Client
-	filter     string
-	prefix     string
-	options    options
-	feed       *feedKeys
-	clock      atomic.Uint64
-	flights    *flights
-	loads      *flights
-	alone      chan struct{}
-	fetches    turns
-	fills      turns
-	counts     map[string]*atomic.Uint64
-	background chan struct{}
+	client        *Client
+	filter        string
+	prefix        string
+	options       options
+	feed          *feedKeys
+	clock         atomic.Uint64
+	flights       *flights
+	loads         *flights
+	directFetches chan struct{}
+	fetches       batcher
+	fills         batcher
+	counts        map[string]*atomic.Uint64
+	background    chan struct{}
+	// err makes every call fail: the options are invalid.
+	err error
 
 	mutex sync.Mutex
 	// pausedUntil is the time until which no fetch is sent.
@@ -124,13 +126,13 @@ type commands struct {
 	warned map[string]time.Time
 }
 
-func newCommands(client *Client, filter string, chosen []Option) (*commands, error) {
+func newCommands(client *Client, filter string, chosen []Option) *commands {
 	g := &commands{
 		client: client, filter: filter, options: defaults(), counts: map[string]*atomic.Uint64{}, warned: map[string]time.Time{},
-		background: make(chan struct{}, backgroundLoads), alone: make(chan struct{}, mostAlone),
+		background: make(chan struct{}, backgroundLoads), directFetches: make(chan struct{}, maxDirectFetches),
 	}
-	g.fetches = turns{tasks: &client.tasks, most: turnRows, send: g.sendFetches}
-	g.fills = turns{tasks: &client.tasks, most: commandBytes, send: g.sendFills}
+	g.fetches = batcher{tasks: &client.tasks, most: batchRows, send: g.sendFetches}
+	g.fills = batcher{tasks: &client.tasks, most: commandBytes, send: g.sendFills}
 	g.flights, g.loads = newFlights(&g.clock), newFlights(&g.clock)
 	g.loads.areLoads = true
 	for _, choose := range chosen {
@@ -149,7 +151,8 @@ func newCommands(client *Client, filter string, chosen []Option) (*commands, err
 	if g.options.feed && nameless == nil {
 		g.feed, nameless = feedKeysOf(filter)
 	}
-	return g, errors.Join(err, nameless)
+	g.err = errors.Join(err, nameless)
+	return g
 }
 
 func (g *commands) count(event string, number int) {
@@ -162,7 +165,7 @@ func (g *commands) count(event string, number int) {
 // warn logs a failure that the guard recovers from.
 func (g *commands) warn(what string, err error) {
 	g.mutex.Lock()
-	isDue := time.Since(g.warned[what]) >= warnEvery
+	isDue := time.Since(g.warned[what]) >= warnInterval
 	if isDue {
 		g.warned[what] = time.Now()
 	}
@@ -194,7 +197,7 @@ func (g *commands) record(replies []reply) {
 		if failed == nil {
 			failed = one.err
 		}
-		late = late || isLate(one.err)
+		late = late || isTimeout(one.err)
 		answered = answered || isAnswer(one.err)
 	}
 	if failed != nil {
@@ -219,7 +222,7 @@ func (g *commands) send(ctx context.Context, wait time.Duration, words ...[]any)
 // words returns the beginning of a fetch. Options that have the server's default are left out.
 func (g *commands) words(name string, how fetching) []any {
 	words := []any{name, g.filter}
-	if leaseMS := milliseconds(g.options.lease); leaseMS != usualLeaseMS {
+	if leaseMS := milliseconds(g.options.lease); leaseMS != defaultLeaseMS {
 		words = append(words, "LEASE", leaseMS)
 	}
 	if staleMS := milliseconds(g.options.failSafe); staleMS > 0 {
@@ -250,7 +253,7 @@ func (g *commands) words(name string, how fetching) []any {
 // common fetch of one row, usually a hit, runs in the caller's goroutine for half the CPU time, and returns when the reply has arrived. Other
 // fetches run in their own goroutines and return at once.
 func (g *commands) fetch(ctx context.Context, of []*flight, how fetching) ([]answer, error) {
-	abandon := func(ctx context.Context, answers []answer) { g.giveUp(ctx, leasesIn(of, answers)) }
+	discard := func(ctx context.Context, answers []answer) { g.giveUp(ctx, leasesIn(of, answers)) }
 	detached := context.WithoutCancel(ctx)
 	if !how.peek {
 		for _, one := range of {
@@ -260,15 +263,15 @@ func (g *commands) fetch(ctx context.Context, of []*flight, how fetching) ([]ans
 	switch {
 	case how.wait > 0:
 		find := func(ctx context.Context) []answer {
-			defer func() { <-g.client.slots }()
+			defer func() { <-g.client.waitPermits }()
 			return g.find(ctx, idsOf(of), how)
 		}
-		return finish(ctx, g.client, find, abandon)
-	case len(of) == 1 && how == (fetching{}) && take(g.alone):
-		defer func() { <-g.alone }()
+		return finish(ctx, g.client, find, discard)
+	case len(of) == 1 && how == (fetching{}) && tryAcquire(g.directFetches):
+		defer func() { <-g.directFetches }()
 		answers := g.find(detached, idsOf(of), how)
 		if err := ctx.Err(); err != nil {
-			g.client.tasks.start(func() { abandon(detached, answers) })
+			g.client.tasks.start(func() { discard(detached, answers) })
 			return nil, err
 		}
 		return answers, nil
@@ -281,7 +284,7 @@ func (g *commands) fetch(ctx context.Context, of []*flight, how fetching) ([]ans
 	case <-ctx.Done():
 		g.client.tasks.start(func() {
 			<-mine.done
-			abandon(detached, mine.answers)
+			discard(detached, mine.answers)
 		})
 		return nil, ctx.Err()
 	}
@@ -344,7 +347,7 @@ func (g *commands) endLeases(ctx context.Context, leases []*flight, rest func(i 
 	var lost []*flight
 	for i, one := range all {
 		<-one.done
-		if replies[i] = one.reply; !isAnswer(one.reply.err) && !isLate(one.reply.err) && len(one.words) > 6 {
+		if replies[i] = one.reply; !isAnswer(one.reply.err) && !isTimeout(one.reply.err) && len(one.words) > 6 {
 			lost = append(lost, leases[i])
 		}
 	}
@@ -399,13 +402,6 @@ func (g *commands) fillAll(ctx context.Context, leases []*flight, values [][]byt
 func jittered(duration time.Duration) int64 {
 	ms := milliseconds(duration)
 	return max(1, ms-int64(float64(ms)*jitter*rand.Float64()))
-}
-
-// beginPause begins a pause, in which no fetch is sent.
-func (g *commands) beginPause() {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	g.pausedUntil = time.Now().Add(pause)
 }
 
 // spread returns an answer for each row of a command, which itself may have failed.

@@ -47,14 +47,12 @@ func (jsonCodec[T]) Decode(data []byte) (row T, err error) {
 type Guard[T any] struct {
 	*commands
 	codec Codec[T]
-	err   error
 }
 
 // NewGuard returns the guard with the filter at a key. It sends nothing. If the options are invalid, every call fails with
 // [ErrRefused].
 func NewGuard[T any](client *Client, filter string, codec Codec[T], options ...Option) *Guard[T] {
-	commands, err := newCommands(client, filter, options)
-	return &Guard[T]{commands: commands, codec: codec, err: err}
+	return &Guard[T]{newCommands(client, filter, options), codec}
 }
 
 // Get returns a row, and whether it exists. load reads the row from the primary database in a transaction that begins with the call, and
@@ -156,35 +154,6 @@ func (g *Guard[T]) Changed(ctx context.Context, ids []string, write func(ctx con
 		}
 	}()
 	return write(ctx)
-}
-
-// Announce announces changes before their commit. If it fails, do not commit. With a feed it does nothing.
-func (g *Guard[T]) Announce(ctx context.Context, ids ...string) error {
-	if g.err != nil {
-		return g.err
-	}
-	return g.announce(ctx, ids)
-}
-
-// Confirm confirms changes after their commit. It repeats failed confirmations for up to the guard's patience, even after ctx has ended, then
-// fails with [ErrUnconfirmed]. With a feed it does nothing.
-//
-// If the outcome of the commit is unknown, determine it before this call, or end the database session: a commit after this call leaves the old
-// row cached.
-func (g *Guard[T]) Confirm(ctx context.Context, ids ...string) error {
-	if g.err != nil {
-		return g.err
-	}
-	return g.confirm(context.WithoutCancel(ctx), ids)
-}
-
-// Forget deletes ids from the filter after their rows were deleted inside [Guard.Changed]. Deleted ids must never be used again. The filter
-// needs the hash siphash. With a feed it does nothing.
-func (g *Guard[T]) Forget(ctx context.Context, ids ...string) error {
-	if g.err != nil {
-		return g.err
-	}
-	return g.forget(ctx, ids)
 }
 
 // Counts returns the number of each event:

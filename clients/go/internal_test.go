@@ -284,11 +284,7 @@ func TestALoadThatReadsItsOwnRowAmongOthers(t *testing.T) {
 func someCommands(t *testing.T, options ...Option) *commands {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
-	g, err := newCommands(New(client), "users", options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
+	return newCommands(New(client), "users", options)
 }
 
 // clients/specification/options.json lists the ranges and defaults for all languages.
@@ -346,7 +342,7 @@ func TestAProblemIsLoggedOnceAMinute(t *testing.T) {
 	if g.warned["one"] != first {
 		t.Error("it was logged twice")
 	}
-	g.warned["one"] = first.Add(-warnEvery)
+	g.warned["one"] = first.Add(-warnInterval)
 	g.warn("one", errPaused)
 	if g.warned["one"].Before(first) {
 		t.Error("it was not logged after a minute")

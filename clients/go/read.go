@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// repeat is the pause before a confirmation is repeated, and before a row is fetched again if no slot is free.
-	repeat = 100 * time.Millisecond
-	// early is the interval before a caller's deadline in which a time-out of its load counts as the caller's deadline.
-	early = 100 * time.Millisecond
+	// retryInterval is the pause before a confirmation is repeated, and before a row is fetched again if no permit is free.
+	retryInterval = 100 * time.Millisecond
+	// deadlineMargin is the interval before a caller's deadline in which a time-out of its load counts as the caller's deadline.
+	deadlineMargin = 100 * time.Millisecond
 	// backgroundLoads is the most loads of a guard that run in the background after its soft timeout.
 	backgroundLoads = 64
 )
@@ -44,12 +44,12 @@ func (g *Guard[T]) begin(ctx context.Context, ttl time.Duration, load loader[T])
 // get reads a row.
 func (c *call[T]) get(ctx context.Context, id string) (*T, error) {
 	rows := map[string]*T{}
-	isSettled, err := false, error(nil)
+	unsettled, err := []string{id}, error(nil)
 	if !c.isLoading(ctx, id) {
-		isSettled, err = c.read(ctx, id, time.Now().Add(time.Duration(c.options.attempts)*c.options.wait), rows)
+		unsettled, err = c.read(ctx, id, time.Now().Add(time.Duration(c.options.attempts)*c.options.wait), rows)
 	}
-	if !isSettled && err == nil {
-		err = c.unguarded(ctx, []string{id}, rows)
+	if err == nil {
+		err = c.unguarded(ctx, unsettled, rows)
 	}
 	return rows[id], err
 }
@@ -65,14 +65,10 @@ func (g *Guard[T]) peek(ctx context.Context, id string) (*T, error) {
 		return nil, err
 	}
 	g.giveUp(ctx, leasesIn([]*flight{mine}, []answer{found}))
-	if found.word != "hit" {
-		return nil, nil
+	if row, isKnown, _ := g.decode(found); isKnown && found.word == "hit" {
+		return row, nil
 	}
-	row, isKnown, _ := g.decode(found)
-	if !isKnown {
-		return nil, nil
-	}
-	return row, nil
+	return nil, nil
 }
 
 // getMany reads rows.
@@ -90,7 +86,7 @@ func (c *call[T]) getMany(ctx context.Context, ids []string) (map[string]T, erro
 		}
 	}
 	for deadline := time.Now().Add(c.options.wait); len(left) > 0; {
-		waiting, failed, err := c.readAll(ctx, left, rows)
+		waiting, failed, err := c.readAll(ctx, left, time.Time{}, rows)
 		if err != nil {
 			return nil, err
 		}
@@ -99,11 +95,11 @@ func (c *call[T]) getMany(ctx context.Context, ids []string) (map[string]T, erro
 			break
 		}
 		// By then most of the other rows are loaded, too.
-		isSettled, err := c.read(ctx, left[0], deadline, rows)
+		unsettled, err := c.read(ctx, left[0], deadline, rows)
 		if err != nil {
 			return nil, err
 		}
-		if !isSettled {
+		if len(unsettled) > 0 {
 			break
 		}
 		left = left[1:]
@@ -120,36 +116,32 @@ func (c *call[T]) getMany(ctx context.Context, ids []string) (map[string]T, erro
 	return found, nil
 }
 
-// read reads a row into a map, or waits for a caller that loads it. The row is not settled if the server fails, or if no load completes before
-// the deadline.
-func (c *call[T]) read(ctx context.Context, id string, deadline time.Time, into map[string]*T) (isSettled bool, err error) {
-	mine := c.flights.begin(id, c.since)
-	defer mine.end()
-	found, err := c.fetchOne(ctx, mine, fetching{})
-	for err == nil {
-		var waiting, failed []string
-		waiting, failed, err = c.settle(ctx, []*flight{mine}, []answer{found}, into)
-		left := time.Until(deadline)
-		if err != nil || len(waiting) == 0 || left <= 0 {
-			return len(waiting)+len(failed) == 0, err
-		}
-		found, err = c.await(ctx, mine, left)
-	}
-	return false, err
+// read reads a row into a map, or waits for a caller that loads it. It returns the id if the server fails, or if no load completes before the
+// deadline.
+func (c *call[T]) read(ctx context.Context, id string, deadline time.Time, into map[string]*T) (unsettled []string, err error) {
+	waiting, failed, err := c.readAll(ctx, []string{id}, deadline, into)
+	return append(waiting, failed...), err
 }
 
-// readAll reads rows into a map. It returns the ids of rows that other callers load, and the ids for which the server failed.
-func (c *call[T]) readAll(ctx context.Context, ids []string, into map[string]*T) (waiting, failed []string, err error) {
+// readAll reads rows into a map. With a deadline it waits for a caller that loads the only row. It returns the ids of rows that other callers
+// load, and the ids for which the server failed.
+func (c *call[T]) readAll(ctx context.Context, ids []string, deadline time.Time, into map[string]*T) (waiting, failed []string, err error) {
 	mine := make([]*flight, len(ids))
 	for i, id := range ids {
 		mine[i] = c.flights.begin(id, c.since)
 	}
 	defer func() { endAll(mine) }()
 	answers, err := c.fetch(ctx, mine, fetching{})
-	if err != nil {
-		return nil, nil, err
+	for err == nil {
+		waiting, failed, err = c.settle(ctx, mine, answers, into)
+		left := time.Until(deadline)
+		if err != nil || len(waiting) == 0 || left <= 0 {
+			return waiting, failed, err
+		}
+		answers = make([]answer, 1)
+		answers[0], err = c.await(ctx, mine[0], left)
 	}
-	return c.settle(ctx, mine, answers, into)
+	return nil, nil, err
 }
 
 // settle stores the rows of answers in a map, and loads the rows with leases. It fetches rows again whose values cannot be decoded. It returns
@@ -240,8 +232,8 @@ func (g *commands) await(ctx context.Context, mine *flight, left time.Duration) 
 		return *given.answer, nil
 	}
 	how := fetching{replace: mine.replaces}
-	if !take(g.client.slots) {
-		if err := sleep(ctx, min(repeat, left), nil); err != nil {
+	if !tryAcquire(g.client.waitPermits) {
+		if err := sleep(ctx, min(retryInterval, left), nil); err != nil {
 			return answer{}, err
 		}
 		return g.fetchOne(ctx, mine, how)
@@ -251,15 +243,15 @@ func (g *commands) await(ctx context.Context, mine *flight, left time.Duration) 
 	found, err := g.fetchOne(ctx, mine, how)
 	if err == nil && found.word == "wait" {
 		// CLIENT UNBLOCK has ended the wait.
-		err = sleep(ctx, min(repeat, left)-time.Since(begun), nil)
+		err = sleep(ctx, min(retryInterval, left)-time.Since(begun), nil)
 	}
 	return found, err
 }
 
-// take acquires a place in a channel, and returns whether one was free.
-func take(places chan struct{}) bool {
+// tryAcquire acquires a permit, an element of a channel, and returns whether one was free.
+func tryAcquire(permits chan struct{}) bool {
 	select {
-	case places <- struct{}{}:
+	case permits <- struct{}{}:
 		return true
 	default:
 		return false
@@ -393,7 +385,7 @@ func cancelled(ctx context.Context, failed error) error {
 		return err
 	}
 	if deadline, isSet := ctx.Deadline(); isSet {
-		if left := time.Until(deadline); left <= 0 || left < early && isLate(failed) {
+		if left := time.Until(deadline); left <= 0 || left < deadlineMargin && isTimeout(failed) {
 			return context.DeadlineExceeded
 		}
 	}
@@ -467,7 +459,7 @@ func (c *call[T]) loadLeased(ctx context.Context, leases []*flight, hasValues bo
 	if c.options.softTimeout == 0 || !hasValues {
 		return c.loadAndFill(ctx, leases, hasValues)
 	}
-	if !take(c.background) {
+	if !tryAcquire(c.background) {
 		// Too many loads are running in the background.
 		if old, err := c.oldValues(ctx, leases); old != nil || err != nil {
 			c.endFailed(ctx, leases, err != nil)

@@ -52,10 +52,10 @@ func (d durability) lost(one reply) error {
 	return nil
 }
 
-// announce announces changes. It fails with the first error. With a feed, the follower announces each change.
-func (g *commands) announce(ctx context.Context, ids []string) error {
-	if g.feed != nil {
-		return nil
+// Announce announces changes before their commit. If it fails, do not commit. With a feed it does nothing.
+func (g *commands) Announce(ctx context.Context, ids ...string) error {
+	if g.err != nil || g.feed != nil {
+		return g.err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -70,11 +70,16 @@ func (g *commands) announce(ctx context.Context, ids []string) error {
 
 func isError(err error) bool { return err != nil }
 
-// confirm announces changes until the server has answered for every id, for up to the guard's patience.
-func (g *commands) confirm(ctx context.Context, ids []string) error {
-	if g.feed != nil {
-		return nil
+// Confirm confirms changes after their commit. It repeats failed confirmations for up to the guard's patience, even after ctx has ended, then
+// fails with [ErrUnconfirmed]. With a feed it does nothing.
+//
+// If the outcome of the commit is unknown, determine it before this call, or end the database session: a commit after this call leaves the old
+// row cached.
+func (g *commands) Confirm(ctx context.Context, ids ...string) error {
+	if g.err != nil || g.feed != nil {
+		return g.err
 	}
+	ctx = context.WithoutCancel(ctx)
 	begun := time.Now()
 	for len(ids) > 0 {
 		var left []string
@@ -90,7 +95,7 @@ func (g *commands) confirm(ctx context.Context, ids []string) error {
 		if time.Since(begun) >= g.options.patience {
 			return &Error{Kind: ErrUnconfirmed, Key: g.filter, IDs: ids, Err: cause}
 		}
-		time.Sleep(repeat)
+		time.Sleep(retryInterval)
 	}
 	return nil
 }
@@ -136,10 +141,11 @@ func (g *commands) changes(ids []string) [][]any {
 	return words
 }
 
-// forget deletes ids from the filter. It fails with the first error.
-func (g *commands) forget(ctx context.Context, ids []string) error {
-	if g.feed != nil {
-		return nil
+// Forget deletes ids from the filter after their rows were deleted inside [Guard.Changed]. Deleted ids must never be used again. The filter
+// needs the hash siphash. With a feed it does nothing.
+func (g *commands) Forget(ctx context.Context, ids ...string) error {
+	if g.err != nil || g.feed != nil {
+		return g.err
 	}
 	for part := range slices.Chunk(ids, batch) {
 		reply := g.client.askAtOnce(ctx, g.filter, 0, withItems([]any{"BF.MDEL", g.filter}, part))[0]
