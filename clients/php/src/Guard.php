@@ -71,14 +71,15 @@ final class Guard {
     }
 
     /**
-     * Returns a row inside a transaction, whose view may differ from the committed rows. Returns a cached row, or else the result
-     * of `load`, which is not cached. If the transaction has changed the row, call `load` directly.
+     * Returns a row inside a transaction, whose view may differ from the committed rows. Returns a cached row that is not old, or
+     * else the result of `load`, which is not cached. If the transaction has changed the row, call `load` directly.
      *
      * @param callable(string|int): mixed $load
      */
     public function getInTransaction(string|int $id, callable $load): mixed {
-        $row = $this->cached($id);
-        return $row === null ? $load($id) : $row[0];
+        $found = current($this->fetching->fetch([(string) $id]));
+        if ($found instanceof Fetched && $found->token !== null) $this->fetching->giveUp([(string) $id => $found]);
+        return $found instanceof Fetched && $found->word === 'hit' && $found->row !== null ? $found->row[0] : $load($id);
     }
 
     /** @return array{mixed}|null the row, if it is cached; requests no lease */

@@ -13,7 +13,7 @@ use Bloomgate\{ServerError, Unconfirmed};
 require __DIR__ . '/autoload.php';
 
 /** The abilities of this client that cases may need. A process cannot make concurrent calls, or cancel a call. */
-const ABILITIES = ['timeout', 'pause', 'fatal', 'resp2'];
+const ABILITIES = ['timeout', 'pause', 'fatal', 'transaction', 'resp2'];
 
 /** The cases that a library cannot pass. */
 const SKIPS = [
@@ -122,6 +122,8 @@ final class Process {
         switch ($method) {
             case 'get':
                 return $this->guard->get(item($with['id']), $load, $with['ttl'] ?? null);
+            case 'get_in_transaction':
+                return $this->guard->getInTransaction(item($with['id']), $load);
             case 'get_nested':
                 return $this->guard->get(item($with['id']), fn ($id) => $this->guard->get($id, $load));
             case 'get_many':
