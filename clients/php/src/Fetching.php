@@ -56,10 +56,10 @@ final class Fetching {
         $this->options->observe?->__invoke($event, $times);
     }
 
-    public function warn(string $trouble, \Throwable $error): void {
-        if (self::now() - ($this->warned[$trouble] ?? -self::WARNINGS_S) < self::WARNINGS_S) return;
-        $this->warned[$trouble] = self::now();
-        $text = "bloomgate: $trouble: " . $error::class . ': ' . $error->getMessage();
+    public function warn(string $problem, \Throwable $error): void {
+        if (self::now() - ($this->warned[$problem] ?? -self::WARNINGS_S) < self::WARNINGS_S) return;
+        $this->warned[$problem] = self::now();
+        $text = "bloomgate: $problem: " . $error::class . ': ' . $error->getMessage();
         try {
             $this->options->warn ? ($this->options->warn)($text) : trigger_error($text, E_USER_WARNING);
         } catch (\Throwable) {

@@ -141,9 +141,9 @@ final class Filter {
         foreach (Items::windows($items) as $window) {
             $commands = array_map(fn ($chunk) => [...$words, ...$chunk], $window);
             try {
-                [$replies, $trouble] = $durability->ask($this->connection, $commands);
-            } catch (ConnectionLost $trouble) {
-                $replies = array_fill(0, count($window), $trouble);
+                [$replies, $failure] = $durability->ask($this->connection, $commands);
+            } catch (ConnectionLost $failure) {
+                $replies = array_fill(0, count($window), $failure);
             }
             $first = null;
             foreach ($window as $index => $chunk) {
@@ -154,7 +154,7 @@ final class Filter {
                     $answers[] = is_int($one) ? $one !== 0 : null;
                 }
             }
-            if ($error = $first ?? $trouble) {
+            if ($error = $first ?? $failure) {
                 $error->answers = $answers;
                 throw $error;
             }
