@@ -53,7 +53,7 @@ public final class Bloomgate implements AutoCloseable {
             throw new IllegalArgumentException("a RedisClient or a RedisClusterClient is needed");
         }
         shutdown = builder.uri != null ? first::shutdownAsync : () -> {};
-        link = new Link(this, connection, new Pause());
+        link = new Link(this, connection, new Link.Pause());
         waiting = new WaitingConnections(link, Options.WAITING_CONNECTIONS.number(builder.waitingConnections));
     }
 
@@ -64,7 +64,7 @@ public final class Bloomgate implements AutoCloseable {
     }
 
     /** Opens a connection to an address, or to the address of Lettuce's client for null. */
-    private CompletableFuture<Wire> open(@Nullable RedisURI uri) {
+    private CompletableFuture<LettuceConnection> open(@Nullable RedisURI uri) {
         try {
             if (isClosed) {
                 throw new BloomgateException.Disconnected("the client is closed", null);
@@ -72,10 +72,10 @@ public final class Bloomgate implements AutoCloseable {
             RedisClient client = connecting();
             if (uri == null) {
                 // Lettuce opens connections to its client's own address in a call that blocks.
-                return CompletableFuture.supplyAsync(() -> new Wire(client.connect(ByteArrayCodec.INSTANCE)), executor);
+                return CompletableFuture.supplyAsync(() -> new LettuceConnection(client.connect(ByteArrayCodec.INSTANCE)), executor);
             }
             RedisURI limited = RedisURI.builder(uri).withTimeout(Duration.ofNanos(connectNanos)).build();
-            return client.connectAsync(ByteArrayCodec.INSTANCE, limited).toCompletableFuture().thenApply(Wire::new);
+            return client.connectAsync(ByteArrayCodec.INSTANCE, limited).toCompletableFuture().thenApply(LettuceConnection::new);
         } catch (Throwable error) {
             return CompletableFuture.failedFuture(error);
         }
@@ -171,7 +171,7 @@ public final class Bloomgate implements AutoCloseable {
         endNodes();
         shutdown.run();
         // End the calls that wait for a connection.
-        timer.stop().forEach(left -> ((Link.Asking) left.task()).run(left));
+        timer.stop().forEach(left -> ((Link.PendingCommands) left.task()).run(left));
     }
 
     /** The options of a client. */

@@ -1,7 +1,10 @@
 package io.bloomgate;
 
 import io.lettuce.core.RedisCommandExecutionException;
+import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Queue;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -35,12 +38,12 @@ final class Caller implements Executor {
     }
 
     /** Whether a thread receives the replies of servers. */
-    private static final ThreadLocal<Boolean> BRINGS_REPLIES = new ThreadLocal<>();
+    private static final ThreadLocal<Boolean> RECEIVES_REPLIES = new ThreadLocal<>();
 
     /** Records that this thread receives the replies of servers. A blocking call in it would wait for itself. */
-    static void bringsReplies() {
-        if (BRINGS_REPLIES.get() == null) {
-            BRINGS_REPLIES.set(true);
+    static void markReceivesReplies() {
+        if (RECEIVES_REPLIES.get() == null) {
+            RECEIVES_REPLIES.set(true);
         }
     }
 
@@ -73,13 +76,13 @@ final class Caller implements Executor {
     }
 
     private <T extends @Nullable Object> T pump(Function<Caller, CompletableFuture<T>> steps, boolean isInterruptible) {
-        if (BRINGS_REPLIES.get() != null) {
+        if (RECEIVES_REPLIES.get() != null) {
             throw new IllegalStateException("this thread of Lettuce brings the replies for which a blocking call waits: "
                     + "call a method that returns a future, or call this one in another thread, by thenApplyAsync for instance");
         }
         CompletableFuture<T> result = null;
         try {
-            noteInterrupt(isInterruptible);
+            recordInterrupt(isInterruptible);
             result = steps.apply(this);
             result.whenComplete((value, error) -> LockSupport.unpark(thread));
             while (!result.isDone()) {
@@ -89,7 +92,7 @@ final class Caller implements Executor {
                 } else {
                     LockSupport.park(this);
                 }
-                noteInterrupt(isInterruptible);
+                recordInterrupt(isInterruptible);
             }
         } finally {
             hasEnded = true;
@@ -110,7 +113,7 @@ final class Caller implements Executor {
         return thread != null && failure instanceof RuntimeException error ? Rethrown.here(error) : failure;
     }
 
-    private void noteInterrupt(boolean isInterruptible) {
+    private void recordInterrupt(boolean isInterruptible) {
         if (thread.isInterrupted()) {
             isInterrupted = true;
             if (isInterruptible) {
@@ -267,6 +270,41 @@ final class Caller implements Executor {
                 throw serious;
             }
             throw new CompletionException(error);
+        }
+    }
+
+    /** Notifies the parts of a call that it was cancelled, or that its thread was interrupted. */
+    static final class Signal {
+        private final Set<Runnable> listeners = new LinkedHashSet<>();
+        private boolean aborted;
+
+        synchronized boolean isAborted() {
+            return aborted;
+        }
+
+        /** Calls a listener when the call is aborted, or at once if it already is. */
+        void add(Runnable listener) {
+            synchronized (this) {
+                if (!aborted) {
+                    listeners.add(listener);
+                    return;
+                }
+            }
+            listener.run();
+        }
+
+        synchronized void remove(Runnable listener) {
+            listeners.remove(listener);
+        }
+
+        void abort() {
+            List<Runnable> called;
+            synchronized (this) {
+                aborted = true;
+                called = List.copyOf(listeners);
+                listeners.clear();
+            }
+            called.forEach(Runnable::run);
         }
     }
 }

@@ -110,7 +110,7 @@ final class Cluster implements Connection {
     /** Returns the reply to a command that was sent, after following redirections. */
     private CompletableFuture<Object> redirected(Command command, CompletableFuture<Object> sent, int left) {
         return sent.handle((reply, error) -> {
-            String text = Wire.errorText(reply);
+            String text = LettuceConnection.errorText(reply);
             boolean isMoved = text.startsWith("MOVED ");
             if (isMoved || error != null || text.startsWith("CLUSTERDOWN ")) {
                 refresh();

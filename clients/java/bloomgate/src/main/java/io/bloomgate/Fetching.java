@@ -5,6 +5,8 @@ import io.bloomgate.BloomgateException.TimedOut;
 import io.bloomgate.Connection.Command;
 import io.bloomgate.Keys.FeedKeys;
 import io.bloomgate.Keys.Row;
+import java.lang.System.Logger.Level;
+import java.lang.System.Logger;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -15,6 +17,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
@@ -25,7 +28,7 @@ class Fetching<V> {
     static final CompletableFuture<Void> DONE = CompletableFuture.completedFuture(null);
 
     /** The server's default LEASE, which need not be sent. */
-    private static final long USUAL_LEASE_MS = 3000;
+    private static final long DEFAULT_LEASE_MS = 3000;
 
     /** The largest share by which times to live are shortened at random, so that rows filled together do not expire together. */
     private static final double JITTER = 0.1;
@@ -37,7 +40,7 @@ class Fetching<V> {
     record Lease(Row row, byte[] token) {}
 
     /** A decoded answer: a row, or null if the row does not exist. */
-    record Known<V>(@Nullable V row) {}
+    record Decoded<V>(@Nullable V row) {}
 
     final Bloomgate client;
     final Link link;
@@ -65,7 +68,7 @@ class Fetching<V> {
         prefix = options.prefix != null ? options.prefix : Keys.cachePrefix(filter);
         feed = options.feed ? new FeedKeys(filter) : null;
         Arrays.setAll(counts, index -> new LongAdder());
-        addOption("LEASE", options.leaseMs == USUAL_LEASE_MS ? 0 : options.leaseMs);
+        addOption("LEASE", options.leaseMs == DEFAULT_LEASE_MS ? 0 : options.leaseMs);
         addOption("STALE", options.failSafeMs);
         addOption("RENEW", Math.round(options.beta * 100));
         if (feed != null) {
@@ -101,7 +104,7 @@ class Fetching<V> {
 
     void failed(RuntimeException error) {
         count(Event.ERRORS, 1);
-        warnings.about("the server could not be asked", error);
+        warnings.warn("the server could not be asked", error);
     }
 
     Row row(Object id) {
@@ -119,9 +122,9 @@ class Fetching<V> {
             }
             return CompletableFuture.completedFuture(Collections.nCopies(rows.size(), Fetched.failed(PAUSED)));
         }
-        Link.How how = new Link.How();
-        how.waitMs = waitMs;
-        how.undo = outcomes -> {
+        Link.AskOptions sending = new Link.AskOptions();
+        sending.waitMs = waitMs;
+        sending.undo = outcomes -> {
             List<Fetched> answers = answers(outcomes, rows.size());
             List<Command> commands = new ArrayList<>();
             for (int index = 0; index < answers.size(); index++) {
@@ -132,7 +135,7 @@ class Fetching<V> {
             return commands;
         };
         List<Command> commands = fetches(rows, further);
-        return (waitMs > 0 ? waiting.ask(commands, how, caller) : link.ask(commands, how, caller)).thenApply(outcomes -> {
+        return (waitMs > 0 ? waiting.ask(commands, sending, caller) : link.ask(commands, sending, caller)).thenApply(outcomes -> {
             List<Fetched> answers = answers(outcomes, rows.size());
             for (Fetched answer : answers) {
                 if (answer.error() != null) {
@@ -206,8 +209,8 @@ class Fetching<V> {
     /** Sends BF.FILLs together, even if the call is aborted. */
     private CompletableFuture<List<Object>> ask(List<Command> fills) {
         return link.askFirst(fills, Caller.asynchronous(client)).thenApply(outcomes -> {
-            if (outcomes.stream().anyMatch(outcome -> Wire.errorText(outcome).startsWith("NOPERM"))) {
-                forbiddenUntil = System.nanoTime() + Pause.PAUSE_NANOS;
+            if (outcomes.stream().anyMatch(outcome -> LettuceConnection.errorText(outcome).startsWith("NOPERM"))) {
+                forbiddenUntil = System.nanoTime() + Link.Pause.PAUSE_NANOS;
             }
             return outcomes;
         });
@@ -268,15 +271,15 @@ class Fetching<V> {
     }
 
     /** Decodes an answer with a value or `absent`. Returns null for other answers, or if the codec fails. */
-    @Nullable Known<V> decode(Fetched found) {
+    @Nullable Decoded<V> decode(Fetched found) {
         if (found.value() == null) {
-            return found.word() == Event.ABSENT ? new Known<>(null) : null;
+            return found.word() == Event.ABSENT ? new Decoded<>(null) : null;
         }
         try {
-            return new Known<>(options.codec.decode(found.value()));
+            return new Decoded<>(options.codec.decode(found.value()));
         } catch (Exception error) {
             count(Event.UNDECODABLE, 1);
-            warnings.about("a cached value could not be decoded, and is replaced", error);
+            warnings.warn("a cached value could not be decoded, and is replaced", error);
             return null;
         }
     }
@@ -297,5 +300,21 @@ class Fetching<V> {
             }
         });
         return found;
+    }
+
+    /** Warnings of a guard that continues without its server, at most one of each kind per minute. */
+    static final class Warnings {
+        private static final Logger LOGGER = System.getLogger("io.bloomgate");
+        private static final long WARN_INTERVAL_NANOS = TimeUnit.MINUTES.toNanos(1);
+
+        private final Map<String, Long> last = new ConcurrentHashMap<>();
+
+        void warn(String problem, @Nullable Throwable error) {
+            long now = System.nanoTime();
+            Long kept = last.merge(problem, now, (before, after) -> after - before < WARN_INTERVAL_NANOS ? before : after);
+            if (kept == now) {
+                LOGGER.log(Level.WARNING, error == null ? problem : problem + ": " + error, (Throwable) null);
+            }
+        }
     }
 }

@@ -64,8 +64,8 @@ final class Filling {
     private List<Object> ask(Link link, List<Command> writes) {
         List<Command> commands = new ArrayList<>(writes);
         commands.addAll(durability.commands(name));
-        Link.How how = new Link.How();
-        how.waitMs = durability.waitMs();
-        return Caller.block(client, caller -> link.ask(commands, how, caller));
+        Link.AskOptions sending = new Link.AskOptions();
+        sending.waitMs = durability.waitMs();
+        return Caller.block(client, caller -> link.ask(commands, sending, caller));
     }
 }

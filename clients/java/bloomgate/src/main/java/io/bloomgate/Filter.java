@@ -235,14 +235,14 @@ public final class Filter {
      * error.
      */
     static void collect(List<List<byte[]>> window, List<Object> outcomes, byte[] key, List<Boolean> answers) {
-        RuntimeException trouble = null;
+        RuntimeException failure = null;
         for (int index = 0; index < window.size(); index++) {
             Collection<Object> found = Replies.list(outcomes.get(index) instanceof RuntimeException error
                     ? List.of(error) : outcomes.get(index));
             int left = window.get(index).size();
             for (Object answer : found) {
                 if (answer instanceof RuntimeException error) {
-                    trouble = trouble == null ? error : trouble;
+                    failure = failure == null ? error : failure;
                 } else {
                     answers.add(Replies.truth(answer));
                     left--;
@@ -250,8 +250,8 @@ public final class Filter {
             }
             answers.addAll(Collections.nCopies(Math.max(0, left), null));
         }
-        if (trouble != null) {
-            RuntimeException error = BloomgateException.named(trouble, key);
+        if (failure != null) {
+            RuntimeException error = BloomgateException.named(failure, key);
             throw error instanceof BloomgateException own ? own.withAnswers(answers) : error;
         }
     }

@@ -42,7 +42,7 @@ final class Flights {
         boolean replaces;
         private @Nullable Shared shares;
         private @Nullable Shared given;
-        private Crowd crowd = new Crowd();
+        private RowFlights rowFlights = new RowFlights();
         private boolean isWaiting;
         private boolean hasEnded;
         private @Nullable CompletableFuture<Void> wake;
@@ -63,21 +63,21 @@ final class Flights {
         }
 
         /** Makes the flight active. If its call is aborted before it notices, the end of the flight resumes the next one. */
-        private void resume(List<Flight> woken) {
-            crowd.waiting.remove(this);
+        private void resume(List<Flight> resumed) {
+            rowFlights.waiting.remove(this);
             isWaiting = false;
-            crowd.active++;
-            woken.add(this);
+            rowFlights.active++;
+            resumed.add(this);
         }
     }
 
     /** The flights of one row. While flights wait, another flight is active. */
-    private static final class Crowd {
+    private static final class RowFlights {
         int active;
         final Set<Flight> waiting = new LinkedHashSet<>();
     }
 
-    private final Map<String, Crowd> crowds = new HashMap<>();
+    private final Map<String, RowFlights> rows = new HashMap<>();
     private final AtomicLong clock;
 
     /** Creates a set. Sets with the same clock can compare the beginnings of their flights. */
@@ -102,9 +102,9 @@ final class Flights {
     }
 
     private void join(Flight flight) {
-        Crowd crowd = crowds.putIfAbsent(flight.row.id, flight.crowd);
-        flight.crowd = crowd == null ? flight.crowd : crowd;
-        flight.crowd.active++;
+        RowFlights rowFlights = rows.putIfAbsent(flight.row.id, flight.rowFlights);
+        flight.rowFlights = rowFlights == null ? flight.rowFlights : rowFlights;
+        flight.rowFlights.active++;
     }
 
     /**
@@ -120,11 +120,11 @@ final class Flights {
         if (flight.isWaiting || flight.given != null) {
             return flight.wake;
         }
-        if (flight.crowd.active == 1) {
+        if (flight.rowFlights.active == 1) {
             return null;
         }
-        flight.crowd.active--;
-        flight.crowd.waiting.add(flight);
+        flight.rowFlights.active--;
+        flight.rowFlights.waiting.add(flight);
         flight.isWaiting = true;
         flight.wake = new CompletableFuture<>();
         return flight.wake;
@@ -140,10 +140,10 @@ final class Flights {
     /** Makes a waiting flight active; later flights wait for it. Other active flights of its row stay active. */
     synchronized void leave(Flight flight) {
         if (flight.isWaiting) {
-            flight.crowd.waiting.remove(flight);
+            flight.rowFlights.waiting.remove(flight);
             flight.isWaiting = false;
-            crowds.remove(flight.row.id, flight.crowd);
-            flight.crowd = new Crowd();
+            rows.remove(flight.row.id, flight.rowFlights);
+            flight.rowFlights = new RowFlights();
             join(flight);
         }
     }
@@ -161,40 +161,40 @@ final class Flights {
      * resumes, and fetches for the others.
      */
     void end(Collection<Flight> flights) {
-        List<Flight> woken = new ArrayList<>();
+        List<Flight> resumed = new ArrayList<>();
         synchronized (this) {
-            flights.forEach(flight -> end(flight, woken));
+            flights.forEach(flight -> end(flight, resumed));
         }
-        woken.forEach(other -> other.wake.complete(null));
+        resumed.forEach(other -> other.wake.complete(null));
     }
 
-    private void end(Flight flight, List<Flight> woken) {
+    private void end(Flight flight, List<Flight> resumed) {
         if (flight.hasEnded) {
             return;
         }
-        Crowd crowd = flight.crowd;
+        RowFlights rowFlights = flight.rowFlights;
         flight.hasEnded = true;
-        if (!crowd.waiting.remove(flight)) {
-            crowd.active--;
+        if (!rowFlights.waiting.remove(flight)) {
+            rowFlights.active--;
         }
         Shared shares = flight.shares;
-        if (shares != null && !crowd.waiting.isEmpty()) {
+        if (shares != null && !rowFlights.waiting.isEmpty()) {
             boolean isError = shares.failure != null || shares.answer.error() != null;
-            for (Flight other : List.copyOf(crowd.waiting)) {
+            for (Flight other : List.copyOf(rowFlights.waiting)) {
                 if (isError || other.begun < flight.asked) {
                     other.given = shares;
                     // The shared answer keeps the time of its fetch.
                     other.asked = flight.asked;
-                    other.resume(woken);
+                    other.resume(resumed);
                 }
             }
         }
-        Iterator<Flight> first = crowd.waiting.iterator();
-        if (first.hasNext() && crowd.active == 0) {
-            first.next().resume(woken);
+        Iterator<Flight> first = rowFlights.waiting.iterator();
+        if (first.hasNext() && rowFlights.active == 0) {
+            first.next().resume(resumed);
         }
-        if (crowd.active == 0) {
-            crowds.remove(flight.row.id, crowd);
+        if (rowFlights.active == 0) {
+            rows.remove(flight.row.id, rowFlights);
         }
     }
 }

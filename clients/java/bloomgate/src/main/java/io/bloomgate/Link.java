@@ -27,13 +27,13 @@ final class Link {
      * The maximum number and size of commands in flight. Others wait in the process, where their time limit has not begun. So a burst of
      * any size succeeds if the server answers this many in time.
      */
-    private static final int MOST_COMMANDS = 500;
-    private static final long MOST_BYTES = (long) Items.WINDOW_COMMANDS * Items.COMMAND_BYTES;
+    private static final int MAX_COMMANDS = 500;
+    private static final long MAX_BYTES = (long) Items.WINDOW_COMMANDS * Items.COMMAND_BYTES;
 
     /** The guard's commands. Only an older module can report a syntax error in them, because their options are fixed. */
     private static final Set<String> GUARDS = Set.of("BF.FETCH", "BF.MFETCH", "BF.FILL", "BF.CHANGED", "BF.MCHANGED");
 
-    private final Deque<Asking> queue = new ArrayDeque<>();
+    private final Deque<PendingCommands> queue = new ArrayDeque<>();
     private int commandsInFlight;
     private long bytesInFlight;
     private boolean isSending;
@@ -56,7 +56,7 @@ final class Link {
     }
 
     /** Options for sending commands. */
-    static final class How {
+    static final class AskOptions {
         /** The time by which the server may delay the replies, in addition to the time limit. */
         long waitMs;
         /** Whether to send these commands before other queued ones: they end leases, for which other callers wait. */
@@ -71,25 +71,25 @@ final class Link {
      * Sends commands together. Ends with the outcome of each, which is its reply or a RuntimeException, and fails only if the call is
      * aborted. The time limit applies to each next reply.
      */
-    CompletableFuture<List<Object>> ask(List<Command> commands, How how, Caller caller) {
-        Asking asking = new Asking(commands, how, caller);
-        caller.signal.add(asking.abort);
+    CompletableFuture<List<Object>> ask(List<Command> commands, AskOptions options, Caller caller) {
+        PendingCommands pending = new PendingCommands(commands, options, caller);
+        caller.signal.add(pending.abort);
         synchronized (this) {
-            if (!queue.isEmpty() || !reserve(asking)) {
-                if (how.isUrgent) {
-                    queue.addFirst(asking);
+            if (!queue.isEmpty() || !reserve(pending)) {
+                if (options.isUrgent) {
+                    queue.addFirst(pending);
                 } else {
-                    queue.add(asking);
+                    queue.add(pending);
                 }
-                return asking.result;
+                return pending.result;
             }
         }
-        asking.send();
-        return asking.result;
+        pending.send();
+        return pending.result;
     }
 
-    private boolean reserve(Asking next) {
-        if (commandsInFlight > 0 && (commandsInFlight + next.commands.size() > MOST_COMMANDS || bytesInFlight + next.bytes > MOST_BYTES)) {
+    private boolean reserve(PendingCommands next) {
+        if (commandsInFlight > 0 && (commandsInFlight + next.commands.size() > MAX_COMMANDS || bytesInFlight + next.bytes > MAX_BYTES)) {
             return false;
         }
         next.isReserved = true;
@@ -99,7 +99,7 @@ final class Link {
     }
 
     /** Sends queued commands up to the limit. */
-    private void release(Asking ended) {
+    private void release(PendingCommands ended) {
         synchronized (this) {
             if (ended.isReserved) {
                 ended.isReserved = false;
@@ -111,33 +111,33 @@ final class Link {
             }
             isSending = true;
         }
-        for (Asking next = next(); next != null; next = next()) {
+        for (PendingCommands next = next(); next != null; next = next()) {
             next.send();
         }
     }
 
     /** Removes the first entry from the queue if the limit allows sending it. */
-    private synchronized @Nullable Asking next() {
+    private synchronized @Nullable PendingCommands next() {
         isSending = !queue.isEmpty() && reserve(queue.peek());
         return isSending ? queue.remove() : null;
     }
 
     /** Empties the queue, to end its calls because the server does not answer. */
-    private synchronized List<Asking> takeQueue() {
-        List<Asking> all = List.copyOf(queue);
+    private synchronized List<PendingCommands> takeQueue() {
+        List<PendingCommands> all = List.copyOf(queue);
         queue.clear();
         return all;
     }
 
     CompletableFuture<List<Object>> ask(List<Command> commands, Caller caller) {
-        return ask(commands, new How(), caller);
+        return ask(commands, new AskOptions(), caller);
     }
 
     /** {@link #ask} for commands that are sent before other queued ones. */
     CompletableFuture<List<Object>> askFirst(List<Command> commands, Caller caller) {
-        How how = new How();
-        how.isUrgent = true;
-        return ask(commands, how, caller);
+        AskOptions options = new AskOptions();
+        options.isUrgent = true;
+        return ask(commands, options, caller);
     }
 
     /** Sends one command. Fails with its error. */
@@ -150,13 +150,13 @@ final class Link {
         });
     }
 
-    private enum State { UNSENT, SENT, LEFT }
+    private enum State { UNSENT, SENT, ENDED }
 
     /** Commands that are sent together. */
-    final class Asking implements TimerTask {
+    final class PendingCommands implements TimerTask {
         final CompletableFuture<List<Object>> result = new CompletableFuture<>();
         private final List<Command> commands;
-        private final How how;
+        private final AskOptions options;
         private final Caller caller;
         private final AtomicReference<State> state = new AtomicReference<>(State.UNSENT);
         private final Runnable abort = this::abort;
@@ -168,11 +168,11 @@ final class Link {
         /** Whether it counts among the commands in flight. */
         private boolean isReserved;
 
-        Asking(List<Command> commands, How how, Caller caller) {
+        PendingCommands(List<Command> commands, AskOptions options, Caller caller) {
             this.commands = commands;
-            this.how = how;
+            this.options = options;
             this.caller = caller;
-            limitNanos = TimeUnit.MILLISECONDS.toNanos(client.timeoutMs + how.waitMs);
+            limitNanos = TimeUnit.MILLISECONDS.toNanos(client.timeoutMs + options.waitMs);
             bytes = commands.stream().mapToLong(Command::bytes).sum();
         }
 
@@ -229,14 +229,14 @@ final class Link {
                 replaceConnections();
             }
             finish(outcomes);
-            if (leave() == State.LEFT) {
-                List<Command> undoing = how.undo.apply(outcomes);
+            if (endWait() == State.ENDED) {
+                List<Command> undoing = options.undo.apply(outcomes);
                 if (!undoing.isEmpty()) {
                     askFirst(undoing, Caller.asynchronous(client));
                 }
                 return;
             }
-            if (outcomes.stream().anyMatch(Wire::isReply)) {
+            if (outcomes.stream().anyMatch(LettuceConnection::isReply)) {
                 pause.end();
             }
             caller.execute(() -> result.complete(outcomes));
@@ -246,24 +246,24 @@ final class Link {
         @Override
         public void run(Timeout expired) {
             long leftNanos = leftNanos();
-            if (leftNanos > 0 && state.get() != State.LEFT && startTimer(Math.min(leftNanos, limitNanos))) {
+            if (leftNanos > 0 && state.get() != State.ENDED && startTimer(Math.min(leftNanos, limitNanos))) {
                 return;
             }
-            State before = leave();
-            if (before != State.LEFT) {
+            State before = endWait();
+            if (before != State.ENDED) {
                 pause.begin();
                 caller.executeAfterTimer(() -> giveUp(before));
             }
         }
 
         private void giveUp(State before) {
-            List<Asking> unsent = takeQueue();
+            List<PendingCommands> unsent = takeQueue();
             replaceConnections();
             if (before == State.UNSENT) {
                 finish(List.of());
             }
             timedOut("the server has not answered " + commands.get(0).name() + " in time");
-            unsent.stream().filter(other -> other.leave() != State.LEFT)
+            unsent.stream().filter(other -> other.endWait() != State.ENDED)
                     .forEach(other -> other.timedOut("the server has not answered other commands in time"));
         }
 
@@ -276,11 +276,11 @@ final class Link {
         }
 
         private void abort() {
-            State before = leave();
+            State before = endWait();
             if (before == State.UNSENT) {
                 finish(List.of());
             }
-            if (before != State.LEFT) {
+            if (before != State.ENDED) {
                 caller.execute(() -> result.completeExceptionally(new CancellationException("the call was cancelled")));
             }
         }
@@ -288,13 +288,13 @@ final class Link {
         /** Releases the resources of these commands once no more replies can arrive. */
         private void finish(List<Object> outcomes) {
             release(this);
-            how.finished.accept(outcomes);
+            options.finished.accept(outcomes);
         }
 
         /** Ends the wait of the caller. Returns the state before. */
-        private State leave() {
-            State before = state.getAndSet(State.LEFT);
-            if (before != State.LEFT) {
+        private State endWait() {
+            State before = state.getAndSet(State.ENDED);
+            if (before != State.ENDED) {
                 if (timer != null) {
                     timer.cancel();
                 }
@@ -306,7 +306,7 @@ final class Link {
 
     /** Whether a server refuses all commands. A new connection may reach the new primary; the old connection never would. */
     private static boolean isRefusal(Object outcome) {
-        String text = Wire.errorText(outcome);
+        String text = LettuceConnection.errorText(outcome);
         return text.startsWith("READONLY ") || text.startsWith("MASTERDOWN ") || text.startsWith("LOADING ");
     }
 
@@ -316,7 +316,7 @@ final class Link {
             Throwable cause = Caller.cause(error);
             return cause instanceof Disconnected ? cause : new Disconnected("there is no connection to the server: " + cause, cause);
         }
-        String text = Wire.errorText(reply);
+        String text = LettuceConnection.errorText(reply);
         if (text.contains("unknown command") && command.name().startsWith("BF.")) {
             return new ModuleMissing("the server does not know " + command.name() + ": it has not loaded the module bloomgate", (Throwable) reply);
         }
@@ -324,5 +324,42 @@ final class Link {
                 ? new ModuleMissing("the server does not know the options of " + command.name()
                         + ": its module bloomgate is older than this client", (Throwable) reply)
                 : reply;
+    }
+
+    /** Skips commands to a server that has not answered in time. */
+    static final class Pause {
+        /** How long a pause lasts. */
+        static final long PAUSE_NANOS = 2_000_000_000;
+
+        private long end;
+        private volatile boolean holds;
+
+        synchronized void begin() {
+            end = System.nanoTime() + PAUSE_NANOS;
+            holds = true;
+        }
+
+        void end() {
+            holds = false;
+        }
+
+        /** Whether the server has not answered since it exceeded a time limit. */
+        boolean isOn() {
+            return holds;
+        }
+
+        /** Whether to skip the command. After a pause, one caller probes the server; the rest stay paused. */
+        boolean holds() {
+            if (!holds) {
+                return false;
+            }
+            synchronized (this) {
+                if (System.nanoTime() - end < 0) {
+                    return holds;
+                }
+                begin();
+                return false;
+            }
+        }
     }
 }

@@ -13,24 +13,24 @@ import org.jspecify.annotations.Nullable;
  * another begins, because the address may then belong to another server.
  */
 final class Node implements Connection {
-    private final Supplier<CompletableFuture<Wire>> opener;
+    private final Supplier<CompletableFuture<LettuceConnection>> opener;
     private final long connectNanos;
     /** Idle additional connections for later callers. */
     final Set<Node> idle = ConcurrentHashMap.newKeySet();
-    private @Nullable CompletableFuture<Wire> current;
+    private @Nullable CompletableFuture<LettuceConnection> current;
     private long begun;
 
-    Node(Supplier<CompletableFuture<Wire>> opener, long connectNanos) {
+    Node(Supplier<CompletableFuture<LettuceConnection>> opener, long connectNanos) {
         this.opener = opener;
         this.connectNanos = connectNanos;
     }
 
     @Override
-    public synchronized CompletableFuture<Wire> ready(List<Command> commands) {
+    public synchronized CompletableFuture<LettuceConnection> ready(List<Command> commands) {
         if (current == null || current.isCompletedExceptionally()
                 || (current.isDone() ? current.join().isLost() : System.nanoTime() - begun > connectNanos)) {
             if (current != null && !current.isDone()) {
-                current.thenAccept(Wire::close);
+                current.thenAccept(LettuceConnection::close);
             }
             begun = System.nanoTime();
             current = opener.get();
@@ -40,7 +40,7 @@ final class Node implements Connection {
 
     @Override
     public List<CompletableFuture<Object>> send(List<Command> commands) {
-        CompletableFuture<Wire> opened = ready(commands);
+        CompletableFuture<LettuceConnection> opened = ready(commands);
         if (opened.isDone() && !opened.isCompletedExceptionally()) {
             return opened.join().send(commands);
         }
@@ -78,7 +78,7 @@ final class Node implements Connection {
     }
 
     private void end(boolean isLast) {
-        CompletableFuture<Wire> ended;
+        CompletableFuture<LettuceConnection> ended;
         synchronized (this) {
             if (current == null || !isLast && !current.isDone()) {
                 return;
@@ -87,6 +87,6 @@ final class Node implements Connection {
             current = null;
         }
         // Closed without the lock, because callers of commands without a reply continue in this thread.
-        ended.thenAccept(Wire::close);
+        ended.thenAccept(LettuceConnection::close);
     }
 }

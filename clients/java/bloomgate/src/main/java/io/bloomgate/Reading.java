@@ -122,7 +122,7 @@ final class Reading<V> extends Fetching<V> {
             if (one.token() != null) {
                 giveUp(List.of(new Lease(row, one.token())));
             }
-            Known<V> known = one.word() == Event.HIT ? decode(one) : null;
+            Decoded<V> known = one.word() == Event.HIT ? decode(one) : null;
             return known == null ? null : known.row();
         });
     }
@@ -229,7 +229,7 @@ final class Reading<V> extends Fetching<V> {
         for (int index = 0; index < all.size(); index++) {
             Flight flight = all.get(index);
             Fetched one = answers.get(index);
-            Known<V> known = decode(one);
+            Decoded<V> known = decode(one);
             if (one.error() != null) {
                 call.unsettled.add(flight.row);
                 flight.share(one);
@@ -255,17 +255,17 @@ final class Reading<V> extends Fetching<V> {
      * the server's answer. If all waiting connections are in use, it pauses.
      */
     private CompletableFuture<Fetched> await(Flight flight, long leftMs, Caller caller) {
-        CompletableFuture<Void> woken = flights.wait(flight);
-        if (woken != null) {
+        CompletableFuture<Void> resumed = flights.wait(flight);
+        if (resumed != null) {
             // A timer may fire a millisecond early; this call would then wait again.
-            return caller.settles(woken, leftMs + 1).thenCompose(hasEnded -> {
+            return caller.settles(resumed, leftMs + 1).thenCompose(hasEnded -> {
                 flights.stop(flight);
                 Shared given = flights.takeGiven(flight);
                 return given == null ? fetchFor(flight, caller) : CompletableFuture.completedFuture(answer(given, caller));
             });
         }
         Object[] replace = flight.replaces ? new Object[] {"REPLACE"} : new Object[0];
-        if (!waiting.take()) {
+        if (!waiting.tryReserve()) {
             return caller.pause(Math.min(REPEAT_MS, leftMs)).thenCompose(nothing -> fetchFor(flight, caller, replace));
         }
         long waitMs = Math.min(options.waitMs, leftMs);
@@ -386,7 +386,7 @@ final class Reading<V> extends Fetching<V> {
                             throw new CompletionException(cause);
                         }
                         count(Event.STALE_SERVED, old.size());
-                        warnings.about("rows could not be loaded, and their old values were served", cause);
+                        warnings.warn("rows could not be loaded, and their old values were served", cause);
                         return old;
                     });
         }
@@ -405,7 +405,7 @@ final class Reading<V> extends Fetching<V> {
         return fetch(rows, 0, caller, "PEEK").thenApply(found -> {
             Map<String, V> old = new HashMap<>();
             for (int index = 0; index < rows.size(); index++) {
-                Known<V> known = decode(found.get(index));
+                Decoded<V> known = decode(found.get(index));
                 if (known == null) {
                     return null;
                 }
@@ -442,19 +442,19 @@ final class Reading<V> extends Fetching<V> {
     private CompletableFuture<Void> loadFree(List<Flight> left, Call call) {
         List<Flight> free = new ArrayList<>();
         List<Flight> waiting = new ArrayList<>();
-        List<CompletableFuture<Void>> waking = new ArrayList<>();
+        List<CompletableFuture<Void>> resuming = new ArrayList<>();
         for (Flight flight : left) {
             Shared given = direct.takeGiven(flight);
-            CompletableFuture<Void> woken = given == null ? direct.wait(flight) : null;
+            CompletableFuture<Void> resumed = given == null ? direct.wait(flight) : null;
             if (given != null) {
                 Map<String, byte[]> shared = Collections.singletonMap(flight.row.id, answer(given, call.caller).value());
                 call.found.putAll(converted(shared, options.codec::decode));
                 direct.end(List.of(flight));
-            } else if (woken == null) {
+            } else if (resumed == null) {
                 free.add(flight);
             } else {
                 waiting.add(flight);
-                waking.add(woken);
+                resuming.add(resumed);
             }
         }
         if (!free.isEmpty()) {
@@ -463,7 +463,7 @@ final class Reading<V> extends Fetching<V> {
         if (waiting.isEmpty()) {
             return DONE;
         }
-        CompletableFuture<?> any = CompletableFuture.anyOf(waking.toArray(CompletableFuture[]::new));
+        CompletableFuture<?> any = CompletableFuture.anyOf(resuming.toArray(CompletableFuture[]::new));
         return call.caller.settles(any, call.inside.isEmpty() ? LOST_MS : Math.min(LOST_MS, options.waitMs)).thenCompose(hasEnded -> {
             if (!hasEnded) {
                 waiting.forEach(direct::leave);

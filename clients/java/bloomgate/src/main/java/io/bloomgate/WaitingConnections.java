@@ -5,7 +5,6 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 
 /**
  * Connections for commands that wait inside the server: BF.FETCH with WAIT, WAIT and WAITAOF. On the shared connection they would block the
@@ -26,7 +25,7 @@ final class WaitingConnections {
     }
 
     /** Reserves a connection for one call of `ask`; false if all are in use. */
-    synchronized boolean take() {
+    synchronized boolean tryReserve() {
         if (free <= 0) {
             return false;
         }
@@ -36,15 +35,15 @@ final class WaitingConnections {
 
     /** Reserves a connection, and waits for one if all are in use. */
     CompletableFuture<Void> reserve(Caller caller) {
-        CompletableFuture<Void> turn = new CompletableFuture<>();
+        CompletableFuture<Void> permit = new CompletableFuture<>();
         synchronized (this) {
-            if (take()) {
+            if (tryReserve()) {
                 return CompletableFuture.completedFuture(null);
             }
-            queue.add(turn);
+            queue.add(permit);
         }
-        return caller.until(turn).whenComplete((nothing, error) -> {
-            if (error != null && !turn.cancel(false)) {
+        return caller.until(permit).whenComplete((nothing, error) -> {
+            if (error != null && !permit.cancel(false)) {
                 // The reservation was granted, but the call was aborted.
                 release();
             }
@@ -66,11 +65,11 @@ final class WaitingConnections {
     }
 
     /** Sends commands on a reserved connection, and ends the reservation once the replies have arrived or the connection is closed. */
-    CompletableFuture<List<Object>> ask(List<Command> commands, Link.How how, Caller caller) {
+    CompletableFuture<List<Object>> ask(List<Command> commands, Link.AskOptions sending, Caller caller) {
         Node node = main.connection.node(commands.get(0).key());
         Node further = node.further();
-        how.finished = outcomes -> {
-            if (!outcomes.isEmpty() && outcomes.stream().allMatch(Wire::isReply)) {
+        sending.finished = outcomes -> {
+            if (!outcomes.isEmpty() && outcomes.stream().allMatch(LettuceConnection::isReply)) {
                 node.idle.add(further);
                 main.client.later(IDLE_MS, () -> {
                     if (node.idle.remove(further)) {
@@ -83,6 +82,6 @@ final class WaitingConnections {
             }
             release();
         };
-        return new Link(main.client, further, main.pause).ask(commands, how, caller);
+        return new Link(main.client, further, main.pause).ask(commands, sending, caller);
     }
 }

@@ -33,8 +33,8 @@ final class Writing {
 
     /** Announces changes before their commit. Fails with the first error. */
     CompletableFuture<Void> announce(List<Row> rows, Caller caller) {
-        return change(rows, caller).thenAccept(outcomes -> outcomes.stream().filter(Objects::nonNull).findFirst().ifPresent(trouble -> {
-            throw trouble;
+        return change(rows, caller).thenAccept(outcomes -> outcomes.stream().filter(Objects::nonNull).findFirst().ifPresent(failure -> {
+            throw failure;
         }));
     }
 
@@ -46,19 +46,19 @@ final class Writing {
     private CompletableFuture<Void> confirm(List<Row> rows, long deadline, Caller caller) {
         return change(rows, caller).thenCompose(outcomes -> {
             List<Row> left = new ArrayList<>();
-            RuntimeException trouble = null;
+            RuntimeException failure = null;
             for (int index = 0; index < outcomes.size(); index++) {
                 if (outcomes.get(index) != null) {
                     left.add(rows.get(index));
-                    trouble = trouble == null ? outcomes.get(index) : trouble;
+                    failure = failure == null ? outcomes.get(index) : failure;
                 }
             }
-            if (trouble == null) {
+            if (failure == null) {
                 return Fetching.DONE;
             }
-            guard.failed(trouble);
+            guard.failed(failure);
             if (Fetching.nowMs() >= deadline) {
-                throw new Unconfirmed(left.stream().map(row -> row.item).toList(), trouble);
+                throw new Unconfirmed(left.stream().map(row -> row.item).toList(), failure);
             }
             return caller.pause(REPEAT_MS).thenCompose(nothing -> confirm(left, deadline, caller));
         });
@@ -102,9 +102,9 @@ final class Writing {
         }
         // WAIT blocks its connection until the replicas have the change.
         commands.addAll(durability.commands(filter));
-        Link.How how = new Link.How();
-        how.waitMs = durability.waitMs();
-        return guard.waiting.reserve(caller).thenCompose(nothing -> guard.waiting.ask(commands, how, caller));
+        Link.AskOptions sending = new Link.AskOptions();
+        sending.waitMs = durability.waitMs();
+        return guard.waiting.reserve(caller).thenCompose(nothing -> guard.waiting.ask(commands, sending, caller));
     }
 
     /** Runs a step for each part of the rows, one after another. Does nothing with a feed. */

@@ -77,7 +77,7 @@ class ConnectionsTest {
                     }
                     return method.getReturnType() == boolean.class ? true : null;
                 });
-        var reply = new Wire(connection).send(List.of(Link.command(null, "PING"))).get(0);
+        var reply = new LettuceConnection(connection).send(List.of(Link.command(null, "PING"))).get(0);
         Throwable outcome = assertThrows(ExecutionException.class, () -> reply.get(60, TimeUnit.SECONDS)).getCause();
         assertSame(missing, assertInstanceOf(Disconnected.class, outcome).getCause());
     }

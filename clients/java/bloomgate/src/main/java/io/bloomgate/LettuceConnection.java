@@ -24,12 +24,12 @@ import java.util.concurrent.ConcurrentHashMap;
  * would answer that the item was present, and a repeated fetch would wait for its own lease. So this class closes Lettuce's connection
  * before it reconnects, and completes the commands, because Lettuce does not write completed commands.
  */
-final class Wire implements RedisConnectionStateListener {
+final class LettuceConnection implements RedisConnectionStateListener {
     private final StatefulRedisConnection<byte[], byte[]> connection;
     private final Set<AsyncCommand<byte[], byte[], List<Object>>> unanswered = ConcurrentHashMap.newKeySet();
     private volatile boolean isLost;
 
-    Wire(StatefulRedisConnection<byte[], byte[]> connection) {
+    LettuceConnection(StatefulRedisConnection<byte[], byte[]> connection) {
         this.connection = connection;
         // This package has its own time limits, which include the wait in the server.
         connection.setTimeout(Duration.ZERO);
@@ -46,7 +46,7 @@ final class Wire implements RedisConnectionStateListener {
 
     /** Sends commands together. Their replies are as in {@link Connection}. */
     List<CompletableFuture<Object>> send(List<Command> commands) {
-        List<AsyncCommand<byte[], byte[], List<Object>>> sent = commands.stream().map(Wire::prepared).toList();
+        List<AsyncCommand<byte[], byte[], List<Object>>> sent = commands.stream().map(LettuceConnection::prepared).toList();
         unanswered.addAll(sent);
         List<CompletableFuture<Object>> replies = sent.stream().map(this::reply).toList();
         try {
@@ -78,7 +78,7 @@ final class Wire implements RedisConnectionStateListener {
             if (error != null && !(error instanceof RedisCommandExecutionException)) {
                 throw new Disconnected("the connection was lost before the reply to " + ((Keyword) sent.getType()).name + ": " + error, error);
             }
-            Caller.bringsReplies();
+            Caller.markReceivesReplies();
             return error != null ? error : ((Reply) sent.getOutput()).value();
         });
     }
