@@ -6,8 +6,8 @@ import java.util.Map;
 import org.springframework.boot.context.properties.ConfigurationProperties;
 
 /**
- * The settings of the guard's caches. META-INF/additional-spring-configuration-metadata.json has their defaults, for editors. A test
- * compares both, and the guard's ranges, with the table in README.md.
+ * The settings of the guard's caches, as editors show them. META-INF/additional-spring-configuration-metadata.json has their defaults. A test
+ * compares the defaults and the ranges with the guard's options.
  *
  * @param uri Address of the server, such as redis://localhost:6379. Without it, the client of Spring Data's LettuceConnectionFactory is used.
  * @param timeout Time limit of a command.

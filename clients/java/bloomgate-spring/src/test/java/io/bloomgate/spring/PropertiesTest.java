@@ -16,14 +16,11 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -39,12 +36,9 @@ import org.springframework.cache.Cache;
 import org.springframework.cache.CacheManager;
 import org.yaml.snakeyaml.Yaml;
 
-/** The properties, their metadata for editors, and the table of README.md. */
+/** The properties, and their metadata for editors. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class PropertiesTest {
-    /** A row of the table: name, default, range, description. */
-    private static final Pattern ROW = Pattern.compile("\\| `(bloomgate\\.[^`]+)` \\| (.*) \\| (.*) \\| (.*) \\|");
-
     private final Servers servers = new Servers();
     private Servers.Server server;
     private ApplicationContextRunner runner;
@@ -64,10 +58,6 @@ class PropertiesTest {
         servers.close();
     }
 
-    private static List<Matcher> rows() throws IOException {
-        return Files.readAllLines(Path.of("../README.md")).stream().map(ROW::matcher).filter(Matcher::matches).toList();
-    }
-
     /** Parses JSON as YAML, because every Spring Boot has a YAML parser, which lacks one escape of JSON. */
     private static List<Map<String, Object>> objects(InputStream json, String list) throws IOException {
         Map<String, List<Map<String, Object>>> parsed =
@@ -75,52 +65,47 @@ class PropertiesTest {
         return parsed.get(list);
     }
 
-    @Test
-    void theTableHasTheNamesDefaultsAndDescriptionsThatEditorsShow() throws IOException {
-        List<String> expected = new ArrayList<>();
-        for (var property : objects(getClass().getResourceAsStream("/META-INF/spring-configuration-metadata.json"), "properties")) {
-            // A property that is refused for all caches is a setting of a single cache.
-            String name = property.get("name").toString();
-            name = property.containsKey("deprecation") ? name.replace("bloomgate.cache.", "bloomgate.caches.NAME.") : name;
-            expected.add(name + " | " + property.getOrDefault("defaultValue", "") + " | " + property.get("description"));
-        }
-        assertThat(rows()).extracting(row -> row.group(1) + " | " + row.group(2) + " | " + row.group(4))
-                .containsExactlyInAnyOrderElementsOf(expected);
+    private static List<Map<String, Object>> options() throws IOException {
+        return objects(Files.newInputStream(Path.of("../../specification/options.json")), "options");
+    }
+
+    /** Returns the property of an option of the guard. */
+    private static String property(Map<String, Object> option) {
+        return "bloomgate.cache." + option.get("name").toString().replaceFirst("^wait$", "wait-time").replace('_', '-');
+    }
+
+    private static long number(Object value) {
+        return value instanceof Number number ? number.longValue() : DurationStyle.detectAndParse(value.toString()).toMillis();
     }
 
     @Test
     void theDefaultsMatchTheGuard() throws IOException {
         Map<String, Long> guard = new HashMap<>();
-        for (var option : objects(Files.newInputStream(Path.of("../../specification/options.json")), "options")) {
-            if (option.get("default") instanceof Number number) {
-                guard.put(option.get("name").toString().replaceFirst("^wait$", "wait-time").replace('_', '-'), number.longValue());
-            }
-        }
-        Map<String, Long> table = new HashMap<>();
-        rows().stream().filter(row -> row.group(1).startsWith("bloomgate.cache.") && row.group(2).matches("[0-9].*"))
-                .forEach(row -> table.put(row.group(1).replace("bloomgate.cache.", ""), number(row.group(2))));
-        assertThat(table).isEqualTo(guard);
+        options().stream().filter(option -> option.get("default") instanceof Number)
+                .forEach(option -> guard.put(property(option), number(option.get("default"))));
+        Map<String, Long> shown = new HashMap<>();
+        objects(getClass().getResourceAsStream("/META-INF/spring-configuration-metadata.json"), "properties").stream()
+                .filter(one -> guard.containsKey(one.get("name")) && one.containsKey("defaultValue"))
+                .forEach(one -> shown.put(one.get("name").toString(), number(one.get("defaultValue"))));
+        assertThat(shown).isEqualTo(guard);
     }
 
     static Stream<Arguments> ranges() throws IOException {
-        return rows().stream().filter(row -> row.group(3).contains(" to "))
-                .map(row -> Arguments.of(row.group(1), row.group(3).split(" to ")[0], row.group(3).split(" to ")[1]));
-    }
-
-    private static long number(String text) {
-        return text.endsWith("s") || text.endsWith("h") || text.endsWith("d") ? DurationStyle.detectAndParse(text).toMillis()
-                : Long.parseLong(text);
+        Stream<Arguments> ofCaches = options().stream().filter(option -> option.containsKey("least")).map(option -> Arguments.of(
+                property(option), number(option.get("least")), number(option.get("most")), option.get("unit").equals("ms") ? "ms" : ""));
+        return Stream.concat(ofCaches, Stream.of(Arguments.of("bloomgate.timeout", 1, 86_400_000, "ms"),
+                Arguments.of("bloomgate.connect-timeout", 1, 86_400_000, "ms"), Arguments.of("bloomgate.waiting-connections", 1, 10_000, "")));
     }
 
     @ParameterizedTest
     @MethodSource("ranges")
-    void theRangesMatchTheTable(String name, String least, String most) {
-        String unit = least.endsWith("s") ? "ms" : "";
-        runner.withPropertyValues(name + "=" + least).run(context -> assertThat(context).hasNotFailed());
-        runner.withPropertyValues(name + "=" + most).run(context -> assertThat(context).hasNotFailed());
-        for (long outside : new long[] {number(least) - 1, number(most) + 1}) {
+    void theRangesMatchTheGuard(String name, long least, long most, String unit) {
+        for (long inside : new long[] {least, most}) {
+            runner.withPropertyValues(name + "=" + inside + unit).run(context -> assertThat(context).hasNotFailed());
+        }
+        for (long outside : new long[] {least - 1, most + 1}) {
             runner.withPropertyValues(name + "=" + outside + unit).run(context -> assertThat(context).getFailure().rootCause()
-                    .hasMessageContaining(" is from " + number(least) + " to " + number(most)));
+                    .hasMessageContaining(" is from " + least + " to " + most));
         }
     }
 
