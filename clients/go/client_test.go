@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,50 +161,6 @@ func TestScriptedCloseWaitsUntilACancelledCallHasGivenUpItsLease(t *testing.T) {
 	}
 	s.answer(giveUp, simple("+OK"))
 	_ = await(t, closed)
-}
-
-// The server may block a caller for a long time. Such a call returns at once when cancelled, and the reply is read later.
-func TestScriptedCancelledWaitReturnsAtOnceAndCloseWaitsForItsReply(t *testing.T) {
-	s := startScript(t, redis.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	got := start(func() error {
-		_, _, err := s.users(bloomgate.Wait(20*time.Second)).Get(ctx, "17", never)
-		return err
-	})
-	s.expect(fetch17, list{"wait", 2900})
-	waiting := s.nextCommand()
-	if !waiting.waits {
-		t.Fatal(waiting)
-	}
-	cancel()
-	if err := await(t, got); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	closed := start(func() error { s.client.Close(); return nil })
-	s.nothingArrives()
-	if len(closed) > 0 {
-		t.Fatal("Close has not waited")
-	}
-	s.answer(waiting, list{"load", "token"})
-	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", simple("+OK"))
-	_ = await(t, closed)
-}
-
-// The same for a call of many rows.
-func TestScriptedCancelledCallOfManyRowsReturnsAtOnceAndGivesUpItsLeases(t *testing.T) {
-	s := startScript(t, redis.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	got := start(func() error {
-		_, err := s.users().GetMany(ctx, []string{"17", "18"}, nil)
-		return err
-	})
-	fetch := s.take("BF.MFETCH users ITEMS 17 {users}:17 18 {users}:18")
-	cancel()
-	if err := await(t, got); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	s.answer(fetch, list{list{"load", "token"}, list{"absent"}})
-	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", simple("+OK"))
 }
 
 // A server that hangs delays a cancelled call for no longer than the time limit.
@@ -364,32 +319,6 @@ func TestScriptedDeadlineOfOneCallerIsNotSharedByOthers(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-func TestScriptedPanickingLoadGivesUpItsLease(t *testing.T) {
-	s := startScript(t, redis.Options{})
-	users := s.users()
-	got := start(func() (err error) {
-		defer func() { err = fmt.Errorf("%v", recover()) }()
-		_, _, _ = users.Get(t.Context(), "17", never)
-		return nil
-	})
-	s.expect(fetch17, list{"load", "token"})
-	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", simple("+OK"))
-	if err := await(t, got); err.Error() != "a row was loaded" {
-		t.Fatal(err)
-	}
-	many := start(func() (err error) {
-		defer func() { err = fmt.Errorf("%v", recover()) }()
-		_, _ = users.GetMany(t.Context(), []string{"17"}, func(context.Context, []string) (map[string]string, error) { panic("no") })
-		return nil
-	})
-	// The row no longer has a flight, so no caller waits for it.
-	s.expect(fetch17, list{"load", "token"})
-	s.expect("BF.FILL users 17 {users}:17 token GIVEUP", simple("+OK"))
-	if err := await(t, many); err.Error() != "no" {
-		t.Fatal(err)
 	}
 }
 
@@ -709,93 +638,6 @@ func TestScriptedCancelledCallOfATurnGivesUpItsLease(t *testing.T) {
 	}
 }
 
-// A row whose lease is held for longer than callers wait is loaded by one caller at a time.
-func TestARowWhoseLeaseIsHeldIsLoadedByOneCallerAtATime(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
-	defer func() { _ = rdb.Close() }()
-	client := bloomgate.New(rdb)
-	defer client.Close()
-	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[int](), bloomgate.Wait(100*time.Millisecond), bloomgate.Attempts(2))
-	if err := rdb.Do(t.Context(), "BF.FETCH", "users", "17", "{users}:17", "LEASE", 3_600_000).Err(); err != nil {
-		t.Fatal(err)
-	}
-	var loads, running, highest atomic.Int64
-	row := 17
-	load := func() {
-		loads.Add(1)
-		highest.Store(max(highest.Load(), running.Add(1)))
-		defer running.Add(-1)
-		time.Sleep(300 * time.Millisecond)
-	}
-	var group sync.WaitGroup
-	for caller := range 200 {
-		group.Go(func() {
-			var found int
-			var err error
-			if caller%2 == 0 {
-				found, _, err = users.Get(t.Context(), "17", func(context.Context) (*int, error) { load(); return &row, nil })
-			} else {
-				var rows map[string]int
-				rows, err = users.GetMany(t.Context(), []string{"17"}, func(context.Context, []string) (map[string]int, error) {
-					load()
-					return map[string]int{"17": row}, nil
-				})
-				found = rows["17"]
-			}
-			if err != nil || found != row {
-				t.Error(found, err)
-			}
-		})
-	}
-	group.Wait()
-	if highest.Load() != 1 {
-		t.Errorf("%d of %d loads ran at a time", highest.Load(), loads.Load())
-	}
-	if counts := users.Counts(); counts["unguarded"] != uint64(loads.Load()) || counts["shared"] == 0 {
-		t.Error(counts)
-	}
-}
-
-func TestATransactionFillsNothing(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
-	defer func() { _ = rdb.Close() }()
-	client := bloomgate.New(rdb)
-	defer client.Close()
-	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[string](), bloomgate.FailSafe(time.Hour))
-	if err := rdb.Do(t.Context(), "BF.RESERVE", "users", "0.0001", 1000).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := users.Changed(t.Context(), []string{"17"}, func(context.Context) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	is := func(expected string, found string, hasRow bool, err error) {
-		t.Helper()
-		if found != expected || !hasRow || err != nil {
-			t.Fatal(found, hasRow, err)
-		}
-	}
-	load := func(row string) func(context.Context) (*string, error) {
-		return func(context.Context) (*string, error) { return &row, nil }
-	}
-	for _, seen := range []string{"an older snapshot", "its own change"} {
-		found, hasRow, err := users.GetInTransaction(t.Context(), "17", load(seen))
-		is(seen, found, hasRow, err)
-	}
-	found, hasRow, err := users.Get(t.Context(), "17", load("Ann"))
-	is("Ann", found, hasRow, err)
-	found, hasRow, err = users.GetInTransaction(t.Context(), "17", load("an older snapshot"))
-	is("Ann", found, hasRow, err)
-	found, hasRow, err = users.GetInTransaction(t.Context(), "18", load("a new row"))
-	is("a new row", found, hasRow, err)
-	_, hasRow, err = users.GetInTransaction(t.Context(), "18", func(context.Context) (*string, error) { return nil, context.Canceled })
-	if hasRow || !errors.Is(err, context.Canceled) {
-		t.Error(hasRow, err)
-	}
-	if counts := users.Counts(); counts["wait"] != 0 || counts["filled"] != 1 || counts["unguarded"] != 4 {
-		t.Error(counts)
-	}
-}
-
 func TestManyCallersShareCommandsAndGetTheirOwnRows(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), PoolSize: 64, ReadTimeout: patience})
 	defer func() { _ = rdb.Close() }()
@@ -937,47 +779,6 @@ func TestABurstOfDifferentRowsIsCached(t *testing.T) {
 				t.Errorf("%d keys, one of them the filter: %v", keys, users.Counts())
 			}
 		})
-	}
-}
-
-// CLIENT UNBLOCK ends a wait, not the call.
-func TestACallThatIsUnblockedWaitsAgain(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: emptyServer(t), ReadTimeout: patience})
-	defer func() { _ = rdb.Close() }()
-	client := bloomgate.New(rdb)
-	defer client.Close()
-	// Without a filter, Valkey 8.1 caches nothing.
-	if _, err := bloomgate.NewFilter(client, "users").Add(t.Context(), "17"); err != nil {
-		t.Fatal(err)
-	}
-	lease, err := rdb.Do(t.Context(), "BF.FETCH", "users", "17", "{users}:17", "LEASE", 3_600_000).StringSlice()
-	if err != nil {
-		t.Fatal(err)
-	}
-	users := bloomgate.NewGuard(client, "users", bloomgate.JSON[string](), bloomgate.Wait(patience))
-	got := start(func() error {
-		row, _, err := users.Get(t.Context(), "17", never)
-		if err == nil && row != "Ann" {
-			err = fmt.Errorf("the row is %q", row)
-		}
-		return err
-	})
-	for _, how := range []string{"TIMEOUT", "ERROR"} {
-		eventually(t, "a call waits in the server", func() bool {
-			for _, line := range strings.Split(rdb.ClientList(t.Context()).Val(), "\n") {
-				id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
-				if strings.Contains(line, "cmd=bf.fetch") && rdb.Do(t.Context(), "CLIENT", "UNBLOCK", id, how).Val() == int64(1) {
-					return true
-				}
-			}
-			return false
-		})
-	}
-	if err := rdb.Do(t.Context(), "BF.FILL", "users", "17", "{users}:17", lease[1], "VALUE", `"Ann"`, "EX", 60).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := await(t, got); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -2,11 +2,7 @@ package bloomgate
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"net"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +21,7 @@ func TestASharedAnswerKeepsItsAge(t *testing.T) {
 	second.asked = 5
 	resumed := make(chan struct{}, 1)
 	if !second.wait(resumed) || !third.wait(resumed) {
-		t.Fatal("another one is active")
+		t.Fatal("another flight is active")
 	}
 	first.share(answer{word: "absent"}.shared())
 	first.end()
@@ -50,44 +46,39 @@ func TestTheLongestWaitingCallerResumesFirst(t *testing.T) {
 	loads, early, late := all.begin("row", 1), all.begin("row", 2), all.begin("row", 3)
 	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
 	if !late.wait(second) || !early.wait(first) {
-		t.Fatal("another one is active")
+		t.Fatal("another flight is active")
 	}
 	loads.end()
 	select {
 	case <-first:
 	case <-second:
-		t.Fatal("the one that began later goes on")
+		t.Fatal("the caller that began later resumes")
 	default:
-		t.Fatal("nobody goes on")
+		t.Fatal("no caller resumes")
 	}
 	// Its caller was cancelled before it noticed.
 	early.end()
 	select {
 	case <-second:
 	default:
-		t.Fatal("nobody goes on")
+		t.Fatal("no caller resumes")
 	}
 	late.end()
 }
 
-// crowd is many callers of a guard whose server is unreachable. Each load waits until the test ends it.
+// crowd is many callers of a guard whose server is unreachable.
 type crowd struct {
 	guard *Guard[int64]
 	// version is the row in the database.
 	version                 atomic.Int64
 	loads, running, highest atomic.Int64
-	end                     chan struct{}
 	group                   sync.WaitGroup
 }
 
-func startCrowd(t *testing.T) *crowd {
-	return startCrowdAt(t, &redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Minute, DialerRetries: 1})
-}
-
-func startCrowdAt(t *testing.T, options *redis.Options) *crowd {
-	server := redis.NewClient(options)
+func startCrowd(t *testing.T, address string) *crowd {
+	server := redis.NewClient(&redis.Options{Addr: address, ReadTimeout: 200 * time.Millisecond, DialerRetries: 1})
 	client := New(server)
-	c := &crowd{guard: NewGuard(client, "users", JSON[int64]()), end: make(chan struct{})}
+	c := &crowd{guard: NewGuard(client, "users", JSON[int64]())}
 	t.Cleanup(func() {
 		c.group.Wait()
 		if len(c.guard.loads.rows) > 0 || len(c.guard.flights.rows) > 0 {
@@ -107,7 +98,6 @@ func (c *crowd) load(context.Context) (*int64, error) {
 	defer c.running.Add(-1)
 	for highest := c.highest.Load(); running > highest && !c.highest.CompareAndSwap(highest, running); highest = c.highest.Load() {
 	}
-	<-c.end
 	time.Sleep(time.Millisecond)
 	return &row, nil
 }
@@ -142,55 +132,15 @@ func (c *crowd) get(t *testing.T, callers int, ids ...string) {
 	}
 }
 
-// await waits until a number of loads have begun, and a number of callers wait for the row.
-func (c *crowd) await(t *testing.T, loads, waiting int, id string) {
-	t.Helper()
-	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		c.guard.loads.mutex.Lock()
-		found := 0
-		if row := c.guard.loads.rows[id]; row != nil {
-			found = len(row.waiting)
-		}
-		c.guard.loads.mutex.Unlock()
-		if c.loads.Load() == int64(loads) && found == waiting {
-			return
-		}
-		if time.Since(begun) > time.Minute {
-			t.Fatalf("%d loads and %d callers that wait", c.loads.Load(), found)
-		}
-	}
-}
-
-// Without a server, one load of a row runs. Callers that arrive during it share the next one.
-func TestACrowdWithoutAServerSharesLoads(t *testing.T) {
-	c := startCrowd(t)
-	c.get(t, 1, "row")
-	c.await(t, 1, 0, "row")
-	c.get(t, 999, "row")
-	c.await(t, 1, 999, "row")
-	c.end <- struct{}{}
-	c.await(t, 2, 998, "row")
-	// These calls begin after the second load.
-	c.get(t, 10, "row")
-	c.await(t, 2, 1008, "row")
-	c.end <- struct{}{}
-	c.await(t, 3, 9, "row")
-	close(c.end)
-	c.group.Wait()
-	if c.loads.Load() != 3 || c.highest.Load() != 1 {
-		t.Errorf("%d loads, %d at a time", c.loads.Load(), c.highest.Load())
-	}
-}
-
-// The same with a server that accepts connections and never answers.
+// While a server accepts connections and never answers, one load of a row runs at a time, and each caller gets a row that is not older than
+// its call.
 func TestACrowdWithAHungServerLoadsOneAtATime(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
-	c := startCrowdAt(t, &redis.Options{Addr: listener.Addr().String(), ReadTimeout: 200 * time.Millisecond, DialerRetries: 1})
-	close(c.end)
+	c := startCrowd(t, listener.Addr().String())
 	c.get(t, 500, "row")
 	c.get(t, 500, "row", "other")
 	c.group.Wait()
@@ -200,54 +150,10 @@ func TestACrowdWithAHungServerLoadsOneAtATime(t *testing.T) {
 	}
 }
 
-// The same for callers of many rows, in different orders, and for callers of one of these rows.
-func TestACrowdWithoutAServerSharesLoadsOfManyRows(t *testing.T) {
-	c := startCrowd(t)
-	c.get(t, 1, "1", "2")
-	c.await(t, 1, 0, "1")
-	c.get(t, 50, "3", "2", "1")
-	// One of them loads the third row, which no other caller loads.
-	c.await(t, 2, 50, "1")
-	c.get(t, 50, "1")
-	c.get(t, 50, "2", "3")
-	c.await(t, 2, 100, "1")
-	c.await(t, 2, 100, "2")
-	close(c.end)
-	c.group.Wait()
-	if found := c.loads.Load(); found > 6 {
-		t.Errorf("%d loads", found)
-	}
-}
-
-func TestACancelledCallerDoesNotAffectTheCrowd(t *testing.T) {
-	c := startCrowd(t)
-	c.get(t, 1, "row")
-	c.await(t, 1, 0, "row")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() {
-		_, _, err := c.guard.Get(ctx, "row", c.load)
-		ended <- err
-	}()
-	c.await(t, 1, 1, "row")
-	c.get(t, 5, "row")
-	c.await(t, 1, 6, "row")
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	close(c.end)
-	c.group.Wait()
-	if c.loads.Load() != 2 {
-		t.Errorf("%d loads", c.loads.Load())
-	}
-}
-
 // Two loads that need each other's rows do not deadlock.
 func TestLoadsWithoutAServerThatNeedEachOthersRows(t *testing.T) {
-	c := startCrowd(t)
+	c := startCrowd(t, "127.0.0.1:1")
 	c.guard.options.wait = 50 * time.Millisecond
-	close(c.end)
 	var both sync.WaitGroup
 	both.Add(2)
 	for id, other := range map[string]string{"a": "b", "b": "a"} {
@@ -267,8 +173,7 @@ func TestLoadsWithoutAServerThatNeedEachOthersRows(t *testing.T) {
 }
 
 func TestALoadThatReadsItsOwnRowAmongOthers(t *testing.T) {
-	c := startCrowd(t)
-	close(c.end)
+	c := startCrowd(t, "127.0.0.1:1")
 	_, _, err := c.guard.Get(t.Context(), "a", func(ctx context.Context) (*int64, error) {
 		rows, err := c.guard.GetMany(ctx, []string{"a", "b"}, c.loadMany)
 		if len(rows) != 2 {
@@ -281,61 +186,8 @@ func TestALoadThatReadsItsOwnRowAmongOthers(t *testing.T) {
 	}
 }
 
-func someCommands(t *testing.T, options ...Option) *commands {
-	client := redis.NewClient(&redis.Options{})
-	t.Cleanup(func() { _ = client.Close() })
-	return newCommands(New(client), "users", options)
-}
-
-// clients/specification/options.json lists the ranges and defaults for all languages.
-func TestOptionsHaveTheRangesOfTheSpecification(t *testing.T) {
-	type specification struct {
-		Name, Unit  string
-		Least, Most *float64
-		Default     any
-	}
-	specified := map[string]specification{}
-	for _, path := range []string{"../specification/options.json"} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var found struct{ Options []specification }
-		if err := json.Unmarshal(text, &found); err != nil {
-			t.Fatal(err)
-		}
-		for _, one := range found.Options {
-			specified[one.Name] = one
-		}
-	}
-	usual := defaults()
-	compared := 0
-	for _, one := range specified {
-		if one.Least == nil {
-			continue
-		}
-		plain := strings.ReplaceAll(one.Name, "_", "")
-		at := slices.IndexFunc(ranges, func(other option) bool { return strings.EqualFold(other.name, plain) })
-		if at < 0 {
-			t.Errorf("there is no option %s", one.Name)
-			continue
-		}
-		compared++
-		found := ranges[at]
-		if found.least != *one.Least || found.most != *one.Most || found.isTime != (one.Unit == "ms") {
-			t.Errorf("%s is from %v to %v, not %v", one.Name, *one.Least, *one.Most, found)
-		}
-		if expected, _ := one.Default.(float64); found.of(&usual) != expected {
-			t.Errorf("the default of %s is %v, not %v", one.Name, expected, found.of(&usual))
-		}
-	}
-	if compared != len(ranges) {
-		t.Errorf("%d of %d ranges are specified", compared, len(ranges))
-	}
-}
-
 func TestAProblemIsLoggedOnceAMinute(t *testing.T) {
-	g := someCommands(t)
+	g := newCommands(New(nil), "users", nil)
 	g.warn("one", errPaused)
 	first := g.warned["one"]
 	g.warn("one", errPaused)

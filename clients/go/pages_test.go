@@ -1,15 +1,12 @@
 package bloomgate_test
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 )
 
 func read(t *testing.T, path string) string {
@@ -74,15 +71,4 @@ func TestTheExamplesRunTwice(t *testing.T) {
 	}
 	ExampleFilter()
 	ExampleGuard()
-}
-
-// Without a server the call succeeds: the row is read from the database.
-func TestAGuardWithoutAServerReadsFromTheDatabase(t *testing.T) {
-	s := startScript(t, redis.Options{})
-	s.server.close()
-	row := "Ann"
-	found, isThere, err := s.users().Get(t.Context(), "17", func(context.Context) (*string, error) { return &row, nil })
-	if found != row || !isThere || err != nil {
-		t.Error(found, isThere, err)
-	}
 }

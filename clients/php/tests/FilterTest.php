@@ -2,7 +2,7 @@
 
 namespace Bloomgate\Tests;
 
-use Bloomgate\{Filter, FilterFull, FilterMissing, Refused};
+use Bloomgate\{Filter, Refused};
 
 final class FilterTest extends ServerTestCase {
     /** @dataProvider libraries */
@@ -25,24 +25,6 @@ final class FilterTest extends ServerTestCase {
         $this->assertSame(0, $filter->card());
         $this->assertTrue($filter->drop());
         $this->assertFalse($filter->exists(1));
-    }
-
-    /** @dataProvider libraries */
-    public function testErrorCarriesAnswers(string $library): void {
-        $filter = new Filter($this->connection($library), 'small', create: false);
-        try {
-            $filter->addMany([1]);
-            $this->fail('there is no filter');
-        } catch (FilterMissing $error) {
-            $this->assertSame([null], $error->answers);
-        }
-        $filter->reserve(0.01, 2, nonscaling: true);
-        try {
-            $filter->addMany([1, 2, 1, 3, 4]);
-            $this->fail('the filter is full');
-        } catch (FilterFull $error) {
-            $this->assertSame([true, true, false, null, null], $error->answers);
-        }
     }
 
     /** @dataProvider libraries */

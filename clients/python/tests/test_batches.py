@@ -65,17 +65,6 @@ async def test_the_fetches_of_one_turn(guard: bloomgate.asyncio.Guard[bytes], pr
     assert commands.executed() == {"BF.MFETCH": 6}
 
 
-async def test_an_old_value_and_an_error_in_one_turn(
-    guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis, rows: Rows
-) -> None:
-    stale: bloomgate.asyncio.Guard[bytes] = bloomgate.asyncio.Guard(guard.client, "rows", fail_safe=3600, beta=0)
-    probe.set("{rows}:8", b"old", ex=60)
-    probe.lpush("{rows}:3", 1)
-    found = await asyncio.gather(*(stale.get(id, rows.aload) for id in [3, *[8] * 20]))
-    assert sorted(found) == [b"3", b"8", *[b"old"] * 19] and rows.queries == 2
-    assert stale.counts["errors"] == stale.counts["unguarded"] == stale.counts["filled"] == 1
-
-
 async def test_a_crowd_for_one_row(guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis) -> None:
     """Waiting callers share one answer. If each fetched, the process would do little else for seconds."""
     crowd = 10_000
@@ -99,20 +88,6 @@ async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[byte
     guard.client.connection_pool.get_connection = fail
     found = await asyncio.gather(*(guard.get(id, rows.aload) for id in (1, 2)), return_exceptions=True)
     assert [str(one) for one in found] == ["a bug"] * 2
-
-
-def test_a_user_without_permission_for_batches(probe: redis.Redis, port: int, rows: Rows) -> None:
-    """Each such call is an error until the permission is granted."""
-    probe.execute_command("ACL", "SETUSER", "old", "on", "nopass", "~*", "+@all", "-bf.mfetch", "-bf.mchanged")
-    guard = Guard(redis.Redis(port=port, username="old", password="any"), "rows")
-    with pytest.raises(redis.exceptions.NoPermissionError), guard.changed(1, 2):
-        pass
-    assert guard.get_many([1, 2, 5000], rows.load_many) == {1: b"1", 2: b"2", 5000: None}
-    assert guard.counts["unguarded"] == 3 and guard.counts["filled"] == 0
-    probe.execute_command("ACL", "SETUSER", "old", "+bf.mfetch")
-    assert guard.get_many([1, 2, 5000], rows.load_many) == {1: b"1", 2: b"2", 5000: None}
-    assert guard.counts["unguarded"] == 3 and guard.counts["filled"] == 2
-    probe.execute_command("ACL", "DELUSER", "old")
 
 
 async def test_a_burst_of_many_rows(port: int, probe: redis.Redis) -> None:

@@ -6,8 +6,6 @@ import asyncio
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from server import PATIENCE, eventually
 
 import bloomgate
 import bloomgate.asyncio
-from bloomgate import Filter, Guard, LoadFailed
+from bloomgate import Filter, Guard
 from bloomgate.guard_reads import Reading
 
 KEY = "{rows}:1"
@@ -62,32 +60,6 @@ def filled(client: redis.Redis) -> redis.Redis:
     return client
 
 
-@pytest.fixture
-def guards(bloom: Any, filled: redis.Redis, port: int) -> Iterator[Callable[..., Any]]:
-    """Makes guards of threads or tasks."""
-    with bloom.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as client:
-        yield lambda **options: bloom.Guard(client, "rows", **options)
-
-
-def test_a_load_that_fails(guards: Any, filled: redis.Redis, database: Database) -> None:
-    guard = guards(**OPTIONS)
-    database.is_down = True
-    assert guard.get(1, database.load) == b"old"
-    assert guard.get_many([2], database.load_many) == {2: b"old"}
-    assert guard.counts["load_failed"] == 2 and guard.counts["stale_served"] == 2
-
-    def change_and_fail(ids: Any) -> Any:
-        Guard(filled, "rows").announce(6)
-        raise OSError("the database is down")
-
-    for id in (5, 6, 7):
-        filled.set(f"{{rows}}:{id}", b"old", ex=3000)
-    for ids, load_many in (([4, 5], lambda ids: database.load_many(ids)), ([6, 7], change_and_fail)):
-        with pytest.raises(OSError, match="down"):
-            guard.get_many(ids, load_many)
-    assert guard.counts["stale_served"] == 2
-
-
 def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) -> None:
     """Even without `fail_safe`, a value that has not expired is served in place of an error."""
     guard = Guard(filled, "rows", beta=1000)
@@ -101,18 +73,6 @@ def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) 
     # The time before the end is random; its mean is 200 s.
     eventually("the renewal", lambda: guard.get(3, database.load) == b"slow" and guard.counts["stale"])
     assert guard.counts["stale"] == 1 and guard.counts["stale_served"] == 1
-
-
-def test_a_load_that_takes_longer(guards: Any, filled: redis.Redis, database: Database) -> None:
-    guard = guards(**OPTIONS, soft_timeout=0.01, lease=PATIENCE)
-    database.goes_on.clear()
-    assert guard.get(1, database.load) == b"old"
-    assert guard.get_many([1, 2], database.load_many) == {1: b"old", 2: b"old"}
-    assert guard.counts["soft_timeout"] == 2 and guard.counts["filled"] == 0
-    assert guard.get(1, database.load) == b"old" and database.loads == 2, "the lease is still held"
-    database.goes_on.set()
-    eventually("the loads to fill", lambda: guard.counts["filled"] == 2)
-    assert filled.mget(KEY, "{rows}:2") == [b"one", b"one"]
 
 
 def test_a_load_that_fails_in_the_background(filled: redis.Redis, database: Database) -> None:
@@ -178,31 +138,6 @@ async def test_a_task_that_is_cancelled_within_the_soft_timeout(filled: redis.Re
     with pytest.raises(asyncio.CancelledError):
         await task
     await until(lambda: not filled.info("bf")["bf_bloom_leases"])
-
-
-def test_a_back_off(filled: redis.Redis, database: Database, port: int) -> None:
-    """The database is queried once per back-off, by one caller of all processes."""
-    guards = [Guard(redis.Redis(port=port, socket_timeout=PATIENCE), "rows", **OPTIONS, wait=PATIENCE) for _ in range(3)]
-    database.is_down = True
-    for guard in guards:
-        calls = guard._steps.give_up_calls
-        # A back-off that is longer than the test.
-        longer = partial(lambda calls, tokens, *rest: calls(tokens, *rest, *([600_000] if rest else [])), calls)
-        guard._steps.give_up_calls = longer  # type: ignore[method-assign]
-        assert [guard.get(1, database.load) for _ in range(5)] == [b"old"] * 5
-    assert database.loads == 1
-    with pytest.raises(OSError, match="down"):
-        guards[0].get(3, database.load)
-    for guard in guards:
-        with pytest.raises(LoadFailed, match="b'3'"):
-            guard.get(3, database.load)
-        with pytest.raises(LoadFailed):
-            guard.get_many([3], database.load_many)
-    assert database.loads == 2
-    database.is_down = False
-    with guards[0].changed(3):
-        pass
-    assert guards[1].get(3, database.load) == b"one", "a change ends it"
 
 
 CROWD = 200

@@ -101,9 +101,7 @@ def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> 
     continues to answer, and is killed later. Announced rows and rows of the table are never reported absent."""
     rows, old = Rows(), pair.primary
     with bloomgate.connect(pair.url, timeout=10) as client:
-        guard = Guard(
-            client, "rows", announce_to=["{rows}~filling"], replicas=1, replicas_timeout=0.2, patience=0, wait=0.1
-        )
+        guard = Guard(client, "rows", announce_to=["{rows}~filling"], replicas=1, replicas_timeout=0.2, patience=0, wait=0.1)
 
         def insert(id: int) -> None:
             guard.announce(id)

@@ -39,9 +39,6 @@ class Follower:
             transaction.execute_command("BF.MCHANGED", "rows", "ITEMS", *pairs)
             transaction.execute()
 
-    def waiting(self, count: int) -> bool:
-        return bool(self.client.info("bf")["bf_bloom_waiting"] == count)
-
 
 @pytest.fixture
 def follower(port: int) -> Iterator[Follower]:
@@ -64,27 +61,6 @@ def rows() -> Rows:
 def make_due(client: redis.Redis) -> None:
     """Makes a value due for a refresh: its remaining time to live is less than `fail_safe`."""
     assert client.expire(KEY, 3000)
-
-
-def test_readers_wait_for_a_write_in_flight(bloom: Any, port: int, follower: Follower, rows: Rows) -> None:
-    with bloom.connect(f"redis://127.0.0.1:{port}", timeout=PATIENCE) as own:
-        guard = bloom.Guard(own, "rows", feed=True, wait=PATIENCE - 1)
-        for ids in ([1], [1, 2]):
-            rows.save(1, b"one")
-            follower.client.set(KEY, b"one")
-            follower.announces(1)
-            with ThreadPoolExecutor() as pool:
-                found = [pool.submit(guard.get_many, ids, rows.load_many) for _ in range(3)]
-                one = [pool.submit(guard.get, 1, rows.load) for _ in range(3)]
-                eventually("a waiting reader", lambda: follower.waiting(1))
-                rows.save(1, b"new")
-                # A later transaction keeps the row in flight, so the change of the first one does not resume the readers.
-                follower.client.execute_command("BF.MCHANGED", "rows", "ITEMS", 1, KEY)
-                assert follower.waiting(1) and not any(reader.done() for reader in found + one)
-                follower.releases(1)
-                assert [reader.result()[1] for reader in found] == [reader.result() for reader in one] == [b"new"] * 3
-            assert follower.client.get(KEY) == b"new"
-        assert guard.counts["unguarded"] == 0
 
 
 def test_an_old_value_is_not_served_during_a_write(client: redis.Redis, follower: Follower) -> None:
@@ -134,15 +110,3 @@ def test_the_follower_invalidates_the_near_cache(client: redis.Redis, follower: 
     assert rows.queries == 3 and guard.counts["near_hit"] >= 1
     follower.beats()
     assert near.get(b"{rows}:2") == b"two", "a heartbeat drops no value"
-
-
-def test_ids_that_would_name_the_followers_keys(client: redis.Redis, follower: Follower, rows: Rows) -> None:
-    follower.announces(2)
-    ids = ["feed", "feed:open", "feed:position", "feed:filling"]
-    for id in ids:
-        rows.save(id, b"row")
-        Filter(client, "rows").add(id)
-    before = client.dump(IN_FLIGHT)
-    guard = Guard(client, "rows", feed=True)
-    assert guard.get_many([*ids, 1, "none"], rows.load_many) == {**dict.fromkeys(ids, b"row"), 1: b"one", "none": None}
-    assert client.dump(IN_FLIGHT) == before and not client.exists("{rows}:feed:position", "{rows}:feed:filling")

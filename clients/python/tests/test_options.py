@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,6 @@ from bloomgate import NearCache
 from bloomgate.guard_options import GuardOptions
 
 FOLDER = Path(__file__).parents[2] / "specification"
-OPTIONS: list[dict[str, Any]] = json.loads((FOLDER / "options.json").read_text())["options"]
-
-
-def given(option: dict[str, Any], value: Any) -> Any:
-    """Converts a value of options.json for this package: times are in seconds."""
-    return value / 1000 if option["unit"] == "ms" and value is not None else value
-
-
-def test_the_options() -> None:
-    """options.json lists every option of the guard with its default and its range."""
-    defaults = {option["name"]: given(option, option["default"]) for option in OPTIONS}
-    assert defaults == {
-        field.name: list(field.default) if field.default == () else field.default for field in dataclasses.fields(GuardOptions)
-    }
-    for option in (option for option in OPTIONS if "most" in option):
-        name, step = option["name"], 0.1 if option["unit"] == "factor" else 1
-        for value in (option["least"], option["most"]):
-            GuardOptions(**{"feed": name == "fresh", name: given(option, value)})
-        for value in (option["least"] - step, option["most"] + step):
-            with pytest.raises(ValueError, match=rf"{name} is .*from [\d.]+ to \d+"):
-                GuardOptions(**{name: given(option, value)})
 
 
 def test_the_events() -> None:

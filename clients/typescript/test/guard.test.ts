@@ -2,26 +2,13 @@
  * and servers that die. */
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connectionOf } from "../src/ask.js";
 import type { Connection } from "../src/connection.js";
 import { Flights, type Shared } from "../src/flights.js";
-import { DEFAULTS, RANGES } from "../src/guard-options.js";
-import {
-  type Client,
-  Filter,
-  Guard,
-  type GuardOptions,
-  Json,
-  type Loaders,
-  LoadFailed,
-  ModuleMissing,
-  TimeoutError,
-  Unconfirmed,
-} from "../src/index.js";
+import { type Client, Filter, Guard, type GuardOptions, Json, type Loaders, TimeoutError, Unconfirmed } from "../src/index.js";
 import { connectIoredis, connectRedis, LIBRARIES, openClient, openCluster } from "./clients.js";
 import { ScriptedServer } from "./scripted.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startCluster, startServer } from "./server.js";
@@ -62,20 +49,6 @@ test("an answer is shared with flights that began before its fetch", () => {
   assert.deepEqual([late.given, late.row.waiting.has(late)], [undefined, false]);
 });
 
-test("an error is shared with all waiting flights, and the oldest resumes if nothing is shared", () => {
-  const flights = new Flights();
-  const [first, second, third] = [flights.begin("1"), flights.begin("1"), flights.begin("1")];
-  flights.wait(second);
-  flights.wait(third);
-  flights.end(first);
-  assert.deepEqual([second.given, third.row.waiting.has(third)], [undefined, true]);
-  assert.equal(flights.wait(second), undefined, "it is the only active one");
-  const error = new Error("down");
-  second.share(error);
-  flights.end(second);
-  assert.equal(third.given, error);
-});
-
 /** A client whose server is down. */
 const down: Connection = {
   isCluster: false,
@@ -84,61 +57,7 @@ const down: Connection = {
   close: () => {},
 };
 
-test("options have the names, the ranges and the defaults of the specification", () => {
-  type Option = { name: string; unit: string; least?: number; most?: number; default: unknown };
-  const file = new URL("../../../specification/options.json", import.meta.url);
-  const listed = (JSON.parse(readFileSync(file, "utf8")) as { options: Option[] }).options;
-  const options = new Map(listed.map((one) => [one.name, one]));
-  const known = new Set(["timeoutMs", "waitingConnections", "telemetry", "warn"]);
-  const defaults: { [name: string]: unknown } = DEFAULTS;
-  const ranges: { [name: string]: readonly number[] } = RANGES;
-  for (const { name, unit, least, most, default: usual } of options.values()) {
-    const camel = name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
-    const own = unit === "ms" && `${camel}Ms` in defaults ? `${camel}Ms` : camel;
-    const scale = unit === "ms" && own === camel ? 1000 : 1;
-    known.add(own);
-    assert.deepEqual(typeof usual === "number" ? usual / scale : (usual ?? undefined), defaults[own], own);
-    if (least === undefined || most === undefined) continue;
-    const range = [least / scale, most / scale] as const;
-    assert.deepEqual(ranges[own], range, own);
-    const others = own === "freshMs" ? { feed: true } : {};
-    for (const value of range) new Guard(down, "rows", { ...others, [own]: value });
-    for (const value of [range[0] - 0.0001, range[1] * 1.0001]) {
-      const isRefused = (error: Error) =>
-        error instanceof RangeError && error.message.includes(`from ${range[0]} to ${range[1]},`);
-      assert.throws(() => new Guard(down, "rows", { [own]: value }), isRefused, `${own}: ${value}`);
-    }
-  }
-  assert.deepEqual(new Set(Object.keys(defaults)), known);
-});
-
 describe("without a server", () => {
-  test("1,000 reads of a row share one load, and reads that arrive during it one more", async () => {
-    const guard = new Guard(down, "rows", { warn: () => {} });
-    const loads: ReturnType<typeof deferred<Buffer>>[] = [];
-    const load = () => {
-      const loading = deferred<Buffer>();
-      loads.push(loading);
-      return loading.promise;
-    };
-    const first = Array.from({ length: 1000 }, () => guard.get(1, load));
-    await eventually("the load", () => loads.length === 1);
-    const others: Promise<Uint8Array | null>[] = [];
-    for (let turn = 0; turn < 100; turn++) {
-      for (let each = 0; each < 10; each++) others.push(guard.get(1, load));
-      others.push(guard.getMany([1], async () => new Map([[1, await load()]])).then((rows) => rows.get(1) ?? null));
-      // A timer of 0 ms may fire before the turn ends, and the guard has then not sent this turn's calls.
-      await new Promise(setImmediate);
-    }
-    assert.equal(loads.length, 1);
-    loads[0]?.resolve(Buffer.from("old"));
-    assert.deepEqual(new Set((await Promise.all(first)).map(String)), new Set(["old"]));
-    await eventually("the next load", () => loads.length === 2);
-    loads[1]?.resolve(Buffer.from("new"));
-    assert.deepEqual(new Set((await Promise.all(others)).map(String)), new Set(["new"]));
-    assert.equal(loads.length, 2);
-  });
-
   test("a failed call does not affect the loads of its other rows", async () => {
     const guard = new Guard(down, "rows", { warn: () => {} });
     const [first, both] = [deferred<Buffer>(), deferred<Map<number, Buffer>>()];
@@ -154,16 +73,6 @@ describe("without a server", () => {
     assert.equal(guard.counts.unguarded, 2, "one load of a row at a time");
     both.resolve(new Map([[2, Buffer.from("old")]]));
     assert.equal(String(await later), "new");
-  });
-
-  test("a module that is older than this client", async () => {
-    const old: Connection = { ...down, command: () => Promise.reject(new Error("ERR syntax error")) };
-    const guard = new Guard(old, "rows", { warn: () => {} });
-    await assert.rejects(
-      guard.announce(1, 2),
-      (error) => error instanceof ModuleMissing && /older than this client/.test(error.message),
-    );
-    assert.deepEqual(await guard.get(1, () => row), row);
   });
 
   test("a load that never ends does not block its row forever", async (context) => {
@@ -210,36 +119,6 @@ for (const library of LIBRARIES) {
       const info = await server.probe.info("commandstats");
       return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, "im").exec(info)?.[1] ?? 0);
     }
-
-    test("later callers of one row share one answer, or the error of the load", async () => {
-      const guard = guarded();
-      const crowd = async (id: number, load: () => Promise<Buffer>) => {
-        const before = guard.counts.wait;
-        const first = guard.get(id, load);
-        await eventually("the load", () => guard.counts.load === id);
-        await server.probe.configResetStat();
-        const others = Array.from({ length: 1000 }, () => guard.get(id, () => assert.fail("one load is enough")));
-        await eventually("the others to wait", () => guard.counts.wait - before === 1000);
-        return [first, ...others];
-      };
-      const good = deferred<Buffer>();
-      const fine = await crowd(1, () => good.promise);
-      good.resolve(row);
-      assert.deepEqual(new Set((await Promise.all(fine)).map(String)), new Set(["row"]));
-      assert.equal(await calls("bf.fetch"), 2, "one told the crowd to wait, and one has its answer");
-      assert.equal(guard.counts.shared, 999);
-
-      const bad = deferred<Buffer>();
-      const error = new Error("the database is down");
-      const failed = await crowd(2, () => bad.promise);
-      bad.reject(error);
-      for (const outcome of await Promise.allSettled(failed)) {
-        assert.equal(outcome.status === "rejected" && outcome.reason, error);
-      }
-      assert.equal(await calls("bf.fetch"), 1);
-      assert.equal(guard.counts.shared, 1999);
-      assert.deepEqual(await guard.get(2, () => row), row, "the next call loads again");
-    });
 
     test("the callers of one turn share the row of the caller that gets the lease in the server", async () => {
       const guard = guarded({ waitMs: PATIENCE_MS });
@@ -340,33 +219,6 @@ for (const library of LIBRARIES) {
       const other = new AbortController().signal;
       await Promise.all(ids.map((id) => guard.getMany([id, id + 500], load, { signal: other })));
       assert.deepEqual(warnings, []);
-    });
-
-    test("an aborted load gives up its lease, and another caller loads", async () => {
-      const guard = guarded();
-      const controller = new AbortController();
-      const seen = deferred<[id: number, signal: AbortSignal | undefined]>();
-      const first = guard.get(
-        1,
-        (...given) => {
-          seen.resolve(given);
-          return new Promise<Buffer>(() => {});
-        },
-        { signal: controller.signal },
-      );
-      assert.deepEqual(await seen.promise, [1, controller.signal]);
-      const second = guard.get(1, () => row);
-      await eventually("the second to wait", () => guard.counts.wait);
-      const reason = new Error("the request was cancelled");
-      controller.abort(reason);
-      await assert.rejects(first, reason);
-      assert.deepEqual(await second, row);
-      assert.equal(guard.counts.load, 2);
-      await settled();
-      await assert.rejects(
-        guard.get(1, () => row, { signal: controller.signal }),
-        reason,
-      );
     });
 
     test("calls that are aborted at any moment leave no lease", async () => {
@@ -484,21 +336,6 @@ for (const library of LIBRARIES) {
       assert.equal(guard.counts.lease_lost, 1);
     });
 
-    test("a back-off holds for all callers until the row is changed", async () => {
-      const guard = guarded({ failSafe: 3600 });
-      const words = ["rows", "1", "{rows}:1"];
-      const [, token] = (await server.probe.sendCommand(["BF.FETCH", ...words])) as unknown as string[];
-      await server.probe.sendCommand(["BF.FILL", ...words, String(token), "GIVEUP", "BACKOFF", String(LEASE_MS)]);
-      const get = () => guard.get(1, () => row);
-      await assert.rejects(get(), LoadFailed);
-      await assert.rejects(
-        guard.getMany([1], () => new Map([[1, row]])),
-        LoadFailed,
-      );
-      await guard.changed(1, () => {});
-      assert.deepEqual(await get(), row);
-    });
-
     test("the result of a transaction, and its error", async () => {
       const guard = guarded();
       assert.equal(await guard.changed(1, () => 7), 7);
@@ -515,24 +352,6 @@ for (const library of LIBRARIES) {
         await other.probe.sendCommand(["REPLICAOF", "127.0.0.1", "1"]);
         return client;
       }
-    });
-
-    test("a read inside a transaction fills nothing", async () => {
-      const guard = guarded({ failSafe: 3600, load: () => Buffer.from("committed") });
-      const read = async (id: number, seen: string) => String(await guard.getInTransaction(id, () => Buffer.from(seen)));
-      for (const seen of ["an older snapshot", "its own change"]) {
-        assert.equal(await read(1, seen), seen);
-        assert.equal(await leases(), 0);
-      }
-      assert.equal(String(await guard.get(1)), "committed");
-      assert.equal(await read(1, "an older snapshot"), "committed");
-      assert.equal(await guard.get(5000), null);
-      assert.equal(await read(5000, "a new row"), "a new row");
-      assert.equal(await guard.getInTransaction(5000, () => undefined), null);
-      assert.equal(String(await guard.getInTransaction(5000)), "committed");
-      assert.equal(guard.counts.unguarded, 5);
-      const signal = AbortSignal.abort(new Error("aborted"));
-      await assert.rejects(guard.getInTransaction(2, { signal }), /aborted/);
     });
 
     test("every caller gets the decoded form of a row", async () => {
@@ -588,86 +407,6 @@ for (const library of LIBRARIES) {
       await writer;
       assert.deepEqual(await guard.get(1, () => row), row);
       assert.equal(await guard.get(2, () => assert.fail("the filter has one row")), null);
-    });
-
-    test("a server that dies while a row is loaded", async (context) => {
-      const server = await startServer(context);
-      const client = await openClient(context, library, server.port);
-      await new Filter(client, "rows").insert([1], { capacity: 100 });
-      const guard = new Guard(client, "rows", { warn: () => {} });
-      const load = async () => {
-        await server.kill();
-        return row;
-      };
-      assert.deepEqual(await guard.get(1, load), row);
-      assert.deepEqual(
-        await guard.getMany([1, 2], () => new Map([[1, row]])),
-        new Map([
-          [1, row],
-          [2, null],
-        ]),
-      );
-      await assert.rejects(guard.changed(1, () => assert.fail("nothing may be committed")));
-      await server.start();
-      await eventually("the client to be back", async () => {
-        const before = guard.counts.errors;
-        await guard.get(1, () => row);
-        return guard.counts.errors === before;
-      });
-    });
-
-    test("replicas", async (context) => {
-      const primary = await startServer(context);
-      const client = await openClient(context, library, primary.port);
-      await new Filter(client, "rows").reserve(0.01, 100);
-      const guard = new Guard(client, "rows", { replicas: 1, replicasTimeoutMs: 50, warn: () => {} });
-      await assert.rejects(
-        guard.changed(1, () => assert.fail("nothing may be committed")),
-        TimeoutError,
-      );
-      const replica = await startServer(context, `replicaof 127.0.0.1 ${primary.port}`);
-      await eventually("the replica", async () => (await replica.probe.info("replication")).includes("master_link_status:up"));
-      const patient = new Guard(client, "rows", { replicas: 1, replicasTimeoutMs: PATIENCE_MS, warn: () => {} });
-      assert.equal(await patient.changed(1, () => "committed"), "committed");
-      assert.equal(await replica.probe.bf.exists("rows", "1"), true);
-    });
-
-    test("a user without permission to fill does not wait for leases", async (context) => {
-      const server = await startServer(context);
-      await server.probe.sendCommand(["ACL", "SETUSER", "reader", "on", "nopass", "~*", "&*", "+@all", "-bf.fill"]);
-      await new Filter(await openClient(context, library, server.port), "rows").insert([1, 2], { capacity: 100 });
-      const client = await openClient(context, library, server.port, 3, "reader:any@");
-      const guard = new Guard(client, "rows", { leaseMs: LEASE_MS, waitMs: PATIENCE_MS, warn: () => {} });
-      for (let round = 0; round < 5; round++) {
-        assert.deepEqual(await guard.get(1, () => row), row);
-        const rows = await guard.getMany([1, 2], (ids) => new Map(ids.map((id) => [id, row])));
-        assert.deepEqual([...rows.values()], [row, row]);
-      }
-    });
-
-    test("CLIENT UNBLOCK does not fail a call", async (context) => {
-      const server = await startServer(context);
-      const client = await openClient(context, library, server.port);
-      await new Filter(client, "rows").insert([1], { capacity: 100 });
-      const words = ["rows", "1", "{rows}:1"];
-      const [, token] = (await server.probe.sendCommand([
-        "BF.FETCH",
-        ...words,
-        "LEASE",
-        String(LEASE_MS),
-      ])) as unknown as string[];
-      const guard = new Guard(client, "rows", { waitMs: PATIENCE_MS, failSafe: 60, warn: () => {} });
-      const got = guard.get(1, () => assert.fail("another caller loads"));
-      for (const how of ["TIMEOUT", "ERROR"]) {
-        await eventually("the wait to be ended", async () => {
-          const id = /^id=(\d+) .* flags=b .* cmd=bf.fetch /im.exec(
-            String(await server.probe.sendCommand(["CLIENT", "LIST"])),
-          )?.[1];
-          return id !== undefined && Number(await server.probe.sendCommand(["CLIENT", "UNBLOCK", id, how]));
-        });
-      }
-      await server.probe.sendCommand(["BF.FILL", ...words, String(token), "VALUE", "row", "EX", "60"]);
-      assert.deepEqual(await got, row);
     });
 
     test("a failover whose old primary keeps running", async (context) => {

@@ -7,18 +7,17 @@ import itertools
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
-from rows import Rows, blocked, lease, waiting_for
-from server import PATIENCE, eventually, free_port
+from rows import Rows, waiting_for
+from server import PATIENCE, eventually
 
 from bloomgate import Guard
-from bloomgate.guard_options import ABSENT, Fetched
 from bloomgate.flights import Failed, Flight, Flights
+from bloomgate.guard_options import Fetched
 
 ID = b"row"
 
@@ -148,22 +147,6 @@ def begin(flights: Flights, begun: int) -> Flight:
     return flight
 
 
-def test_a_shared_answer_is_not_shared_again() -> None:
-    """A caller that began after the fetch was sent may know of a change that the answer lacks."""
-    flights = Flights()
-    first, second = begin(flights, 1), begin(flights, 2)
-    first.asked = 3
-    third = begin(flights, 4)
-    second.asked = 5
-    assert not flights.wait([second], threading.Event()) and not flights.wait([third], threading.Event())
-    first.shares = ABSENT
-    flights.end([first])
-    assert second.given is ABSENT
-    second.shares = second.given
-    flights.end([second])
-    assert third.active and third.given is None
-
-
 def test_a_forked_process_has_its_own_flights() -> None:
     flights = Flights()
     mine = begin(flights, 1)
@@ -173,32 +156,6 @@ def test_a_forked_process_has_its_own_flights() -> None:
     _, status = os.waitpid(child, 0)
     flights.end([mine])
     assert os.waitstatus_to_exitcode(status) == 0 and not flights._rows
-
-
-WAIT = PATIENCE / 2
-
-
-@pytest.mark.parametrize("connections", [1, 2, 4])
-def test_callers_that_wait_leave_connections_to_others(bloom: Any, probe: redis.Redis, port: int, connections: int) -> None:
-    url = f"redis://127.0.0.1:{port}"
-    with bloom.connect(url, max_connections=connections, socket_timeout=PATIENCE, timeout=PATIENCE / 4) as client:
-        guard, rows = bloom.Guard(client, "rows", wait=WAIT), Rows()
-        tokens = {id: lease(probe, id) for id in range(10)}
-        found: dict[int, Any] = {}
-        threads = [threading.Thread(target=lambda id=id: found.update({id: guard.get(id, rows.load)})) for id in tokens]
-        for thread in threads:
-            thread.start()
-        eventually("everybody to wait", lambda: guard.counts["wait"] >= 10 and blocked(probe) == connections // 2)
-        with guard.changed(50):
-            rows.save(50, b"fifty")
-        assert guard.get(50, rows.load) == b"fifty" and guard.get_many([50, 5000], rows.load_many) == {50: b"fifty", 5000: None}
-        assert not found
-        for id, token in tokens.items():
-            probe.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", token, "VALUE", id)
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert found == {id: b"%d" % id for id in tokens}
-        assert rows.queries == 1 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
 
 
 def test_more_callers_than_connections(bloom: Any, probe: redis.Redis, port: int) -> None:
@@ -224,41 +181,6 @@ def test_more_callers_than_connections(bloom: Any, probe: redis.Redis, port: int
             thread.join(PATIENCE)
         assert not failures and rows.queries == 50
         assert guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_loads_without_a_server(bloom: Any, many: bool) -> None:
-    """However many callers there are, one load of a row runs and at most one more follows. Each caller gets a row that is not
-    older than its call."""
-    version = loads = running = most = 0
-    lock = threading.Lock()
-
-    def load(ids: Any) -> Any:
-        nonlocal loads, running, most
-        with lock:
-            loads, running = loads + 1, running + 1
-            most, found = max(most, running), b"%d" % version
-        time.sleep(0.2)
-        with lock:
-            running -= 1
-        return dict.fromkeys(ids, found) if many else found
-
-    guard = bloom.Guard(bloom.connect(f"redis://127.0.0.1:{free_port()}"), "rows")
-    late: list[int] = []
-
-    def read() -> None:
-        begun = version
-        found = guard.get_many([1, 2], load)[1] if many else guard.get(1, load)
-        late.append(begun - int(found))
-
-    threads = [threading.Thread(target=read) for _ in range(100)]
-    for thread in threads:
-        version += 1
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(late) == 100 and max(late) <= 0 and most == 1 and loads < 50
-    assert guard.counts["unguarded"] == (200 if many else 100) and guard.counts["shared"] >= 50
 
 
 def test_a_load_that_is_cancelled_by_gevent(probe: redis.Redis) -> None:
