@@ -191,23 +191,14 @@ func (g *commands) isPaused() bool {
 
 // record logs a failed command. A reply that did not arrive in time begins a pause; any answer ends it.
 func (g *commands) record(replies []reply) {
-	var failed error
-	late, answered := false, false
-	for _, one := range replies {
-		if failed == nil {
-			failed = one.err
-		}
-		late = late || isTimeout(one.err)
-		answered = answered || isAnswer(one.err)
-	}
-	if failed != nil {
-		g.warn("a command failed", withoutModule(failed))
+	if at := slices.IndexFunc(replies, func(one reply) bool { return one.err != nil }); at >= 0 {
+		g.warn("a command failed", withoutModule(replies[at].err))
 	}
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	if late {
+	if slices.ContainsFunc(replies, func(one reply) bool { return isTimeout(one.err) }) {
 		g.pausedUntil = time.Now().Add(pause)
-	} else if answered {
+	} else if slices.ContainsFunc(replies, func(one reply) bool { return isAnswer(one.err) }) {
 		g.pausedUntil = time.Time{}
 	}
 }

@@ -217,7 +217,7 @@ func (g *Guard[T]) decode(one answer) (row *T, isKnown bool, err error) {
 // server's answer. If half of the connections are waiting in the server, it sleeps and fetches again.
 func (g *commands) await(ctx context.Context, mine *flight, left time.Duration) (answer, error) {
 	if resumed := make(chan struct{}, 1); mine.wait(resumed) {
-		err := sleep(ctx, left, resumed)
+		_, err := sleep(ctx, left, resumed)
 		_, given := mine.stop(true)
 		switch {
 		case err != nil:
@@ -233,7 +233,7 @@ func (g *commands) await(ctx context.Context, mine *flight, left time.Duration) 
 	}
 	how := fetching{replace: mine.replaces}
 	if !tryAcquire(g.client.waitPermits) {
-		if err := sleep(ctx, min(retryInterval, left), nil); err != nil {
+		if _, err := sleep(ctx, min(retryInterval, left), nil); err != nil {
 			return answer{}, err
 		}
 		return g.fetchOne(ctx, mine, how)
@@ -243,7 +243,7 @@ func (g *commands) await(ctx context.Context, mine *flight, left time.Duration) 
 	found, err := g.fetchOne(ctx, mine, how)
 	if err == nil && found.word == "wait" {
 		// CLIENT UNBLOCK has ended the wait.
-		err = sleep(ctx, min(retryInterval, left)-time.Since(begun), nil)
+		_, err = sleep(ctx, min(retryInterval, left)-time.Since(begun), nil)
 	}
 	return found, err
 }
@@ -258,26 +258,18 @@ func tryAcquire(permits chan struct{}) bool {
 	}
 }
 
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
-// sleep waits for some time, or until a channel is closed or receives a value. It fails if ctx ends first.
-func sleep(ctx context.Context, most time.Duration, ready <-chan struct{}) error {
+// sleep waits for some time, or until a channel is closed or receives a value (isReady). It fails if ctx ends first.
+func sleep(ctx context.Context, most time.Duration, ready <-chan struct{}) (isReady bool, err error) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ready:
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
-	return nil
+	return false, err
 }
 
 // convert returns loaded rows encoded, and decoded again, so that every caller gets the value that the cache would return.
@@ -444,7 +436,7 @@ func (c *call[T]) unguarded(ctx context.Context, ids []string, into map[string]*
 			endAll(mine)
 		}
 		if left = waiting; len(left) > 0 {
-			if err := sleep(ctx, most-time.Since(begun), resumed); err != nil {
+			if _, err := sleep(ctx, most-time.Since(begun), resumed); err != nil {
 				return err
 			}
 		}
@@ -490,8 +482,8 @@ func (c *call[T]) loadLeased(ctx context.Context, leases []*flight, hasValues bo
 		}()
 		loaded, failed = c.loadAndFill(loading, leases, true)
 	})
-	err := sleep(ctx, c.options.softTimeout, done)
-	if err == nil && !isClosed(done) {
+	isDone, err := sleep(ctx, c.options.softTimeout, done)
+	if err == nil && !isDone {
 		var old []*T
 		if old, err = c.oldValues(ctx, leases); old != nil {
 			withCaller()
@@ -500,7 +492,7 @@ func (c *call[T]) loadLeased(ctx context.Context, leases []*flight, hasValues bo
 		}
 	}
 	if err == nil {
-		err = sleep(ctx, math.MaxInt64, done)
+		_, err = sleep(ctx, math.MaxInt64, done)
 	}
 	if err != nil {
 		return nil, err
