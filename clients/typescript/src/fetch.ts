@@ -21,7 +21,7 @@ export interface Fetched {
   readonly token?: Buffer;
 }
 
-export const ABSENT: Fetched = { word: "absent" };
+const ABSENT: Fetched = { word: "absent" };
 export const WAIT: Fetched = { word: "wait" };
 
 /** Returns a row in the form of an answer to a fetch. */
@@ -35,7 +35,7 @@ export function withoutToken(found: Fetched): Fetched {
   return found.value === undefined ? WAIT : { word: "hit", value: found.value };
 }
 
-export function parseFetch(reply: Reply): Fetched {
+function parseFetch(reply: Reply): Fetched {
   if (reply instanceof Error) throw reply;
   const [first, second, third] = array(reply);
   const word = text(first);
@@ -49,7 +49,7 @@ export function parseFetch(reply: Reply): Fetched {
 
 /** Reads a reply of BF.MFETCH. A row has an error in place of an answer if its cache key has another type, or if this package
  * does not support the answer. */
-export function parseMfetch(reply: Reply): (Fetched | Error)[] {
+function parseMfetch(reply: Reply): (Fetched | Error)[] {
   return array(reply).map((one) => {
     try {
       return parseFetch(one);

@@ -99,7 +99,7 @@ export class Flights {
   }
 
   /** Makes a waiting flight active. Other active flights of its row stay active. */
-  leave(flight: Flight): void {
+  detach(flight: Flight): void {
     const { row } = flight;
     if (!row.waiting.delete(flight)) return;
     if (this.#rows.get(flight.id) === row) this.#rows.delete(flight.id);

@@ -76,7 +76,7 @@ export interface CheckedOptions
 }
 
 /** Every option with its default. */
-export const DEFAULTS = {
+const DEFAULTS = {
   // scripts/generate-options writes these lines.
   ttl: 60,
   absentTtl: 10,
@@ -102,7 +102,7 @@ export const DEFAULTS = {
 } satisfies Required<GuardOptions>;
 
 /** The least and the most of every option that is a number. */
-export const RANGES = {
+const RANGES = {
   // scripts/generate-options writes these lines.
   ttl: [0.001, 1_000_000_000],
   absentTtl: [0.001, 1_000_000_000],

@@ -13,9 +13,9 @@ export const COMMAND_ITEMS = 500;
 export const COMMAND_BYTES = 1 << 20;
 
 /** The commands that are sent together, before their replies are read. */
-export const WINDOW_COMMANDS = 16;
+const WINDOW_COMMANDS = 16;
 
-export type Chunk = Buffer[];
+type Chunk = Buffer[];
 export type Window = Chunk[];
 
 function asBuffer(bytes: Uint8Array): Buffer {

@@ -338,7 +338,7 @@ export class Reading<V> extends Fetching<V> {
       }
     };
     const waitFor = async (flight: Flight, resumed: Promise<void>) => {
-      if (!(await settles(resumed, LOST_MS, call.signal))) this.#direct.leave(flight);
+      if (!(await settles(resumed, LOST_MS, call.signal))) this.#direct.detach(flight);
       const { given } = flight;
       if (given === undefined) return;
       this.events.count("shared");

@@ -18,7 +18,7 @@ function crc16(bytes: Uint8Array): number {
 }
 
 /** Returns the hash tag of a key: the text between its first `{` and the next `}`, or else the whole key. */
-export function hashTag(key: Buffer): Buffer {
+function hashTag(key: Buffer): Buffer {
   const opened = key.indexOf("{");
   const closed = opened < 0 ? -1 : key.indexOf("}", opened + 1);
   return closed > opened + 1 ? key.subarray(opened + 1, closed) : key;

@@ -55,8 +55,8 @@ export class WaitingConnections {
     }
     const finished = (outcomes: Outcome<unknown>[]) => {
       // A server that refuses a command may no longer own the key.
-      const isSound = !outcomes.some((one) => one instanceof Error);
-      this.#recycle(link, isSound);
+      const isReusable = !outcomes.some((one) => one instanceof Error);
+      this.#recycle(link, isReusable);
     };
     return link.ask(calls, { ...options, finished });
   }
@@ -72,8 +72,8 @@ export class WaitingConnections {
     return new Link(other, timeoutMs, pause, new Replaceable(timeoutMs, () => other.close()));
   }
 
-  #recycle(link: Link, isSound: boolean): void {
-    if (isSound) {
+  #recycle(link: Link, isReusable: boolean): void {
+    if (isReusable) {
       const timer = setTimeout(() => {
         this.#idle.splice(
           this.#idle.findIndex((one) => one.link === link),

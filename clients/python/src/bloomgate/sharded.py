@@ -148,9 +148,9 @@ class ShardedMethods(Batches):
     def _delete_window(self, window: Window) -> Steps[list[bool]]:
         return self._batch(["BF.MDEL"], [], window, True)
 
-    def _batch(self, before: list[Word], after: list[Word], window: Window, look: bool) -> Steps[list[bool]]:
-        """Sends each item to its shard, to all shards in parallel. `look` checks that the shards exist, for commands that do
-        not fail on a missing key. Every batch reads the number of shards again."""
+    def _batch(self, before: list[Word], after: list[Word], window: Window, must_exist: bool) -> Steps[list[bool]]:
+        """Sends each item to its shard, to all shards in parallel. `must_exist` checks that the shards exist, for commands
+        that do not fail on a missing key. Every batch reads the number of shards again."""
         items = [item for chunk in window for item in chunk]
         groups: dict[int, list[int]] = {}
         for position, item in enumerate(items):
@@ -163,19 +163,19 @@ class ShardedMethods(Batches):
                 for chunk in part:
                     chunks.append(chunk)
                     calls.append(Call([*before, key, *after, *chunk]))
-        guards = [Call(["EXISTS", shard_key(self.name, shard)], bool) for shard in groups] if look else []
+        guards = [Call(["EXISTS", shard_key(self.name, shard)], bool) for shard in groups] if must_exist else []
         found = yield Ask([*calls, *guards, Call(["GET", count_key(self.name)], same)])
         order = [position for positions in groups.values() for position in positions]
         try:
-            return in_order(order, self._read_batch(found, chunks, list(groups), look))
+            return in_order(order, self._read_batch(found, chunks, list(groups), must_exist))
         except BloomgateError as error:
             error.answers = in_order(order, error.answers or [None] * len(order))
             raise
 
-    def _read_batch(self, found: list[Any], chunks: Window, shards: list[int], look: bool) -> list[bool]:
+    def _read_batch(self, found: list[Any], chunks: Window, shards: list[int], must_exist: bool) -> list[bool]:
         *replies, count = found
-        presence = replies[len(chunks) :] if look else []
-        for shard, is_there in zip(shards, presence, strict=look):
+        presence = replies[len(chunks) :] if must_exist else []
+        for shard, is_there in zip(shards, presence, strict=must_exist):
             key = shard_key(self.name, shard)
             if isinstance(is_there, Exception):
                 raise is_there
