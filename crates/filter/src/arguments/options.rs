@@ -1,7 +1,11 @@
 //! The options of BF.RESERVE, BF.INSERT and BF.PLAN, one row each.
 //!
-//! The parsers, COMMAND DOCS and the tables of `docs/commands.md` are all derived from [`OPTIONS`], so a new option is one
-//! row here and a field of `Given`.
+//! The parsers, COMMAND DOCS and the tables of `docs/commands.md` are all derived from [`OPTIONS`]. A new option is
+//!
+//! - a row of [`OPTIONS`], whose function stores the value in a field of `Given`;
+//! - a case of `Given::check` for each option that it excludes;
+//! - if it changes the filter, a field of [`Request`], which `Given::apply` sets, and of the kind's spec: `of` in
+//!   `kinds/native.rs` reads it, `encode_args` replicates it.
 
 use std::ffi::CStr;
 

@@ -186,6 +186,7 @@ impl NativeSpec {
         })
     }
 
+    /// Returns layer number `index`. Its false positive rate is a share of the filter's; `sizing` computes the share and the blocks.
     fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let rate = self.rate * sizing::share(self.policy, self.scaling, self.capacity, index);
