@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// batch is the most ids that are sent together.
+	// batch is the maximum number of ids sent together.
 	batch = 500
 	// defaultLeaseMS is the server's default lease.
 	defaultLeaseMS = 3000
@@ -210,7 +210,7 @@ func (g *commands) send(ctx context.Context, wait time.Duration, words ...[]any)
 	return replies
 }
 
-// words returns the beginning of a fetch. Options that have the server's default are left out.
+// words returns the beginning of a fetch. Options with the server's default are omitted.
 func (g *commands) words(name string, how fetching) []any {
 	words := []any{name, g.filter}
 	if leaseMS := milliseconds(g.options.lease); leaseMS != defaultLeaseMS {

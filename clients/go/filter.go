@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// commandBytes is the most bytes of one command's items, unless it has one item.
+	// commandBytes is the maximum size of one command's items in bytes, unless it has one item.
 	commandBytes = 1 << 20
 	// windowCommands is the number of commands that are sent together, before their replies are awaited.
 	windowCommands = 16
@@ -53,7 +53,7 @@ type FilterOptions struct {
 	Window int64
 	// Rolling keeps at least the last capacity new items.
 	Rolling bool
-	// Buckets is the most buckets of a filter that forgets, 3 to 64.
+	// Buckets is the maximum number of buckets of a filter that forgets, 3 to 64.
 	Buckets int
 	// Sliding restarts an item's window when it is added again.
 	Sliding bool

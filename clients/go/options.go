@@ -56,9 +56,9 @@ func Wait(duration time.Duration) Option { return func(o *options) { o.wait = du
 // Attempts sets how many times a caller waits before it queries the database: 3 times.
 func Attempts(number int) Option { return func(o *options) { o.attempts = number } }
 
-// FailSafe sets how long a value stays cached after its time to live. One caller refreshes such a value; others get the old value meanwhile,
-// and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an old value get
-// [ErrLoadFailed].
+// FailSafe sets how long a value stays cached after its time to live. One caller refreshes such a value; in the meantime, others get the
+// old value, and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an old
+// value get [ErrLoadFailed].
 func FailSafe(duration time.Duration) Option { return func(o *options) { o.failSafe = duration } }
 
 // SoftTimeout sets how long a caller waits for a load before it gets the old value, if one is cached. The load continues in the background,

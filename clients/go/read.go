@@ -15,7 +15,7 @@ const (
 	retryInterval = 100 * time.Millisecond
 	// deadlineMargin is the interval before a caller's deadline in which a time-out of its load counts as the caller's deadline.
 	deadlineMargin = 100 * time.Millisecond
-	// backgroundLoads is the most loads of a guard that run in the background after its soft timeout.
+	// backgroundLoads is the maximum number of a guard's loads that run in the background after its soft timeout.
 	backgroundLoads = 64
 )
 
@@ -159,7 +159,7 @@ func (c *call[T]) settle(ctx context.Context, of []*flight, answers []answer, in
 			row, isKnown, broken := c.decode(one)
 			switch {
 			case one.token != "" && isKnown && mine.replaces:
-				// Another caller has replaced the value meanwhile.
+				// Another caller has replaced the value in the meantime.
 				replaced = append(replaced, mine)
 				fallthrough
 			case isKnown && one.token == "":

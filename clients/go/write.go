@@ -171,8 +171,8 @@ type FillOptions struct {
 	ReplicasTimeout time.Duration
 }
 
-// FillFilter fills the filter of a guard as [FillingName], then renames it to key. It returns the number of new ids. Writers must announce to
-// both names meanwhile. If the filter loses ids, their rows are reported absent.
+// FillFilter fills the filter of a guard as [FillingName], then renames it to key. It returns the number of new ids. Until the rename,
+// writers must announce to both names. If the filter loses ids, their rows are reported absent.
 //
 // The source yields an error if it cannot read all ids, such as the error of [database/sql.Rows] after the last row. FillFilter then fails
 // with it, and the filter at key is unchanged. [IDs] makes a source of ids in memory.
@@ -193,7 +193,7 @@ func FillFilter(
 		err = checked.check(client.cluster != nil)
 	}
 	if err == nil && options.ExistOK {
-		err = refused("a filter that is there already is being filled by another client: ExistOK is not for FillFilter")
+		err = refused("an existing filter is being filled by another client: FillFilter does not accept ExistOK")
 	}
 	if err != nil {
 		return 0, err

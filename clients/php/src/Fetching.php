@@ -70,7 +70,7 @@ final class Fetching {
 
     public function failed(BloomgateException $error): void {
         $this->count('errors');
-        $this->warn('the server could not be asked', $error);
+        $this->warn('the server could not be queried', $error);
     }
 
     /**

@@ -89,8 +89,8 @@ final class Filter {
 
     /**
      * Fills the filter of a guard under its filling name, and renames it to `key` once it contains every id. Returns how many ids
-     * were new. Writers must announce to both names meanwhile. With `replicas` or `aof`, each batch and the rename must be
-     * acknowledged within `replicasTimeout` seconds.
+     * were new. Until the rename, writers must announce to both names. With `replicas` or `aof`, each batch and the rename must
+     * be acknowledged within `replicasTimeout` seconds.
      *
      * After an exception the key with the filling name may exist: delete it and start again. While it exists, this throws
      * FilterExists, because another client may be filling it.

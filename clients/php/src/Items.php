@@ -4,10 +4,10 @@ namespace Bloomgate;
 
 /** Converts items to bytes and to the names of keys, and splits batches into commands. */
 final class Items {
-    /** The most items of one command. Larger commands gain nothing, and delay other clients of the server. */
+    /** The maximum number of items in one command. Larger commands gain nothing, and delay other clients of the server. */
     public const PER_COMMAND = 500;
 
-    /** The most bytes of one command's items, unless it has one item. */
+    /** The maximum size of one command's items in bytes, unless it has one item. */
     public const BYTES_PER_COMMAND = 1 << 20;
 
     /** The commands that are sent together, before their replies are read. */

@@ -10,7 +10,7 @@ namespace Bloomgate;
  * @internal
  */
 final class LeasedCache {
-    /** The most lookups that are remembered. */
+    /** The maximum number of remembered lookups. */
     private const MOST = 1000;
 
     /**

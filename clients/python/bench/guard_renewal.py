@@ -23,7 +23,7 @@ SECONDS = 60
 POINT_S = 0.25
 
 VARIANTS = {"neither": (0.0, 0.0), "jitter": (0.1, 0.0), "early renewal": (0.0, 1.0), "both": (0.1, 1.0)}
-"""The share of jitter, and beta."""
+"""The jitter as a share of the time to live, and beta."""
 
 Points = dict[str, list[float]]
 

@@ -1,6 +1,6 @@
 /** Sends the jobs of one iteration of the event loop together. */
 
-/** The most batches in flight. Further jobs wait in the process, where their time limit has not started. */
+/** The maximum number of batches in flight. Further jobs wait in the process, where their time limit has not started. */
 const MAX_BATCHES = 8;
 
 export class Batcher<Job> {

@@ -17,7 +17,7 @@ export interface CreationOptions {
   window?: number | undefined;
   /** Keeps at least the last `capacity` new items. */
   rolling?: boolean | undefined;
-  /** The most buckets of a filter that forgets, 3 to 64. */
+  /** The maximum number of buckets of a filter that forgets, 3 to 64. */
   buckets?: number | undefined;
   /** With `window`: adding an item again restarts its window. */
   sliding?: boolean | undefined;

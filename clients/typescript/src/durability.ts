@@ -31,7 +31,7 @@ export class Durability {
 
   checkConnection(connection: Connection): void {
     if (this.isAsked && connection.isCluster) {
-      throw new RangeError("replicas and aof need a plain client: a cluster's client cannot send WAIT to a chosen node");
+      throw new RangeError("replicas and aof need a plain client: a cluster's client cannot send WAIT to a certain node");
     }
   }
 

@@ -66,7 +66,7 @@ const SIZE_WEIGHT = 1 / 16;
 const JITTER = 0.1;
 
 /** The answer to a command that is not sent during a pause. */
-const PAUSED = new TimeoutError("the server has not answered in time a moment ago, or has refused BF.FILL");
+const PAUSED = new TimeoutError("a moment ago, the server did not answer in time, or refused BF.FILL");
 
 /** A row and the token of its lease. */
 export interface Lease {
@@ -134,7 +134,7 @@ export class Fetching<V> {
 
   failed(error: Error): void {
     this.events.count("errors");
-    this.warnings.warn("the server could not be asked", error);
+    this.warnings.warn("the server could not be queried", error);
   }
 
   /** Fetches a row together with the rows that other callers request in this iteration of the event loop. Callers of the same row share one answer,
@@ -176,8 +176,8 @@ export class Fetching<V> {
     }
   }
 
-  /** The most rows of one fetch, so that their values together are about as large as the largest command. All replies use one
-   * connection, where a long reply delays the replies after it. */
+  /** The maximum number of rows per fetch, chosen so that their values together are about as large as the largest command. All
+   * replies use one connection, where a long reply delays the replies after it. */
   get #batchRows(): number {
     return Math.max(1, Math.min(COMMAND_ITEMS, Math.floor(COMMAND_BYTES / Math.max(1, this.#valueBytes))));
   }

@@ -19,8 +19,8 @@ export interface FillOptions extends CreationOptions {
   aof?: boolean | undefined;
 }
 
-/** Fills the filter of a guard as `{key}~filling`, then renames it to `key`. Returns the number of new ids. Writers must announce to
- * both names meanwhile.
+/** Fills the filter of a guard as `{key}~filling`, then renames it to `key`. Returns the number of new ids. Until the rename,
+ * writers must announce to both names.
  *
  * If the filter loses ids, their rows are reported absent. To survive a failover, set `replicas`; to survive a restart, set `aof`.
  * If the replicas or the disk take longer than `replicasTimeoutMs`, this throws TimeoutError.

@@ -18,9 +18,9 @@ export interface GuardOptions {
   waitMs?: number | undefined;
   /** How many times a caller waits before it queries the database: 3. */
   attempts?: number | undefined;
-  /** How long a value stays cached after its `ttl`: 0. One caller refreshes such a value; others get the old value meanwhile, and every
-   * caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an old value get
-   * LoadFailed. */
+  /** How long a value stays cached after its `ttl`: 0. One caller refreshes such a value; in the meantime, others get the old
+   * value, and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without
+   * an old value get LoadFailed. */
   failSafe?: number | undefined;
   /** If a load takes longer and an old value is cached, the old value is returned, and the load continues in the background. */
   softTimeout?: number | undefined;
@@ -48,8 +48,8 @@ export interface GuardOptions {
   /** The time limit of a command: by default the client's, or 1000. A command that waits in the server extends it by `waitMs`
    * or `replicasTimeoutMs`. */
   timeoutMs?: number | undefined;
-  /** The most connections of this guard that wait inside the server at a time: 16. They are opened on demand, and closed after
-   * a second of inactivity. */
+  /** The maximum number of connections of this guard that wait in the server at a time: 16. They are opened on demand, and
+   * closed after a second of inactivity. */
   waitingConnections?: number | undefined;
   /** Whether the append-only file on disk must contain a change (WAITAOF). */
   aof?: boolean | undefined;

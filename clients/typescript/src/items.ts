@@ -6,10 +6,10 @@ export type Item = string | Uint8Array | number | bigint;
 /** The name of a key. */
 export type Key = string | Uint8Array;
 
-/** The most items of one command. Larger commands gain nothing, and delay other clients of the server. */
+/** The maximum number of items in one command. Larger commands gain nothing, and delay other clients of the server. */
 export const COMMAND_ITEMS = 500;
 
-/** The most bytes of one command's items, unless it has one item. */
+/** The maximum size of one command's items in bytes, unless it has one item. */
 export const COMMAND_BYTES = 1 << 20;
 
 /** The commands that are sent together, before their replies are read. */

@@ -12,7 +12,7 @@ import type { Row } from "./rows.js";
 /** The pause before a row is fetched again if the server cannot block another caller. */
 const REPEAT_MS = 100;
 
-/** The most loads of a guard that continue in the background after their `softTimeout`. */
+/** The maximum number of a guard's loads that continue in the background after their `softTimeout`. */
 const BACKGROUND_LOADS = 64;
 
 /** After this time another caller also loads a row without a lease, so that a hung query does not block its row forever. */

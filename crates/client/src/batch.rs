@@ -6,9 +6,9 @@ use redis::{Arg, Cmd};
 
 use crate::{BatchItem, Error, Item};
 
-/// The most items of one command. Larger commands gain nothing (docs/speed.md), and delay other clients of the server.
+/// The maximum number of items in one command. Larger commands gain nothing (docs/speed.md), and delay other clients of the server.
 pub const COMMAND_ITEMS: usize = 500;
-/// The most bytes of one command's items, unless it has one item.
+/// The maximum size of one command's items in bytes, unless it has one item.
 const COMMAND_BYTES: usize = 1 << 20;
 /// The commands that are sent together, before their replies are awaited.
 const WINDOW_COMMANDS: usize = 16;

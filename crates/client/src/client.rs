@@ -247,7 +247,7 @@ impl Client {
 pub(crate) fn choose_provider(redis: &redis::Client) {
     let is_tls = matches!(redis.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
     if is_tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Another thread may have chosen one meanwhile.
+        // Another thread may have chosen one in the meantime.
         _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

@@ -15,13 +15,13 @@ pub trait Codec: Send + Sync {
     /// Returns the bytes to cache.
     ///
     /// # Errors
-    /// Why the row has no bytes. The guard then gives up its lease and fails with [`Error::Refused`](crate::Error::Refused).
+    /// The reason why the row has no bytes. The guard then gives up its lease and fails with [`Error::Refused`](crate::Error::Refused).
     fn encode(&self, row: &Self::Row) -> Result<Vec<u8>, String>;
 
     /// Returns the row that cached bytes represent.
     ///
     /// # Errors
-    /// Why the bytes do not represent a row.
+    /// The reason why the bytes do not represent a row.
     fn decode(&self, bytes: &[u8]) -> Result<Self::Row, String>;
 }
 

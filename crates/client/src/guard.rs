@@ -346,7 +346,7 @@ macro_rules! guard_methods {
 
         $colour! {
             /// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), then renames it to `key`. Returns
-            /// the number of new ids. Writers must announce to both names meanwhile.
+            /// the number of new ids. Until the rename, writers must announce to both names.
             ///
             /// Pass the `Result`s of a source that can fail, such as a cursor: an iterator that ends at an error would make a
             /// filter that reports all later rows absent.

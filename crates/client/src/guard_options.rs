@@ -62,9 +62,9 @@ pub struct GuardOptions {
     pub wait: Duration,
     /// How many times a caller waits: 3, at most 1000.
     pub attempts: u32,
-    /// How long a value stays cached after its `ttl`. One caller refreshes such a value; others get the old value meanwhile,
-    /// and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an
-    /// old value get [`Error::LoadFailed`].
+    /// How long a value stays cached after its `ttl`. One caller refreshes such a value; in the meantime, others get the old value, and
+    /// every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers without an old value get
+    /// [`Error::LoadFailed`].
     pub fail_safe: Duration,
     /// Scales how early values are renewed before they expire, up to 1000; 1 suits most uses, 0 turns early renewal off. Values
     /// are renewed earlier if loads take longer.

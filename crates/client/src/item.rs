@@ -44,7 +44,7 @@ use crate::BoxError;
 /// ```
 #[diagnostic::on_unimplemented(
     note = "a list of bytes is one item: where a list of items is expected, pass `[bytes]`",
-    note = "a single `u8` or `i8` is no item: convert an id to a larger integer"
+    note = "a single `u8` or `i8` is not an item: convert an id to a larger integer"
 )]
 pub trait Item {
     /// Returns the bytes that the filter hashes.

@@ -25,7 +25,7 @@ pub struct Options {
     pub window: Option<u64>,
     /// Keeps at least the last `capacity` new items.
     pub rolling: bool,
-    /// The most buckets of a filter that forgets, 3 to 64.
+    /// The maximum number of buckets of a filter that forgets, 3 to 64.
     pub buckets: Option<u32>,
     /// With `window`: adding an item again restarts its window.
     pub sliding: bool,

@@ -148,9 +148,9 @@ macro_rules! sharded_methods {
                     self.core.drop(&self.client).await
                 }
 
-                /// Doubles the number of shards by copying each (BF.SCANDUMP). No item is reported absent. Do not add items
-                /// meanwhile: an item that is added to a shard after it was copied would be reported absent. Each copy keeps
-                /// the items of both halves, so the shards are as full as before, and only their further capacity is doubled.
+                /// Doubles the number of shards by copying each (BF.SCANDUMP). No item is reported absent. Do not add items while it runs:
+                /// an item that is added to a shard after it was copied would be reported absent. Each copy keeps the items of both halves,
+                /// so the shards are as full as before, and only their further capacity is doubled.
                 pub async fn double(&mut self) -> Result<(), Error> {
                     self.core.double(&self.client).await
                 }

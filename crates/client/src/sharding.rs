@@ -5,7 +5,7 @@
 
 use crate::Error;
 
-/// The most shards of a filter.
+/// The maximum number of shards of a filter.
 pub const MOST_SHARDS: u32 = 16384;
 
 /// Returns the shard of an item: the CRC-32 of its bytes (ISO 3309, as in zlib) modulo the number of shards.

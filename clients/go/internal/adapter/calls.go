@@ -37,7 +37,7 @@ func (texts) Encode(row any) ([]byte, error) {
 	if text, isText := row.(string); isText {
 		return []byte(text), nil
 	}
-	return nil, fmt.Errorf("%v is no text", row)
+	return nil, fmt.Errorf("%v is not a text", row)
 }
 
 func (texts) Decode(data []byte) (any, error) { return string(data), nil }
@@ -93,7 +93,7 @@ func float(value any) float64 {
 	return number
 }
 
-// timeOf returns a time of a case: in milliseconds if the name says so, in seconds otherwise.
+// timeOf returns a time of a case: in milliseconds if the name ends in that unit, in seconds otherwise.
 func timeOf(name string, value any) time.Duration {
 	if strings.HasSuffix(name, "_ms") {
 		return time.Duration(float(value) * float64(time.Millisecond))

@@ -16,7 +16,7 @@ from .steps import UNDO_TIMEOUT_S, Ask, AsyncClient, aask, adrive, keep
 T = TypeVar("T")
 
 IN_FLIGHT = 16
-"""The most batches of a kind that are sent at a time; with few connections, a quarter of them."""
+"""The maximum number of batches of a kind in flight; with few connections, a quarter of the connections."""
 
 
 class Pending(Generic[T]):

@@ -14,7 +14,7 @@ TIMEOUT_S = 1.0
 """The time limit of a command, of connecting, and of waiting for a free connection."""
 
 CONNECTIONS = 100
-"""The most connections of one client."""
+"""The maximum number of connections of one client."""
 
 
 def options(timeout: float, chosen: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class CreationOptions(TypedDict, total=False):
     rolling: bool
     """Keeps at least the last `capacity` new items."""
     buckets: int
-    """The most buckets of a filter that forgets, 3 to 64."""
+    """The maximum number of buckets of a filter that forgets, 3 to 64."""
     sliding: bool
     """With `window`: adding an item again restarts its window."""
     counting: bool

@@ -96,8 +96,8 @@ class Guard(GuardMethods[V], Threads):
     client's time limit by `wait`; the socket_timeout of a cluster client is not extended and must exceed `wait`. After a
     command times out, callers query the database directly for two seconds.
 
-    Outages: `fail_safe` is how long a value stays cached after its `ttl`. One caller refreshes such a value; others get the
-    old value meanwhile, and every caller gets it if the load fails. The row is then not loaded again until a back-off ends;
+    Outages: `fail_safe` is how long a value stays cached after its `ttl`. One caller refreshes such a value; others get the old
+    value until then, and every caller gets it if the load fails. The row is then not loaded again until a back-off ends;
     callers without an old value get LoadFailed. If a load exceeds `soft_timeout` and an old value is cached, the old value is
     returned, and the load continues in its own thread.
 
@@ -276,8 +276,8 @@ def fill_filter(
     aof: bool = False,
     **words: Unpack[CreationOptions],
 ) -> int:
-    """Fills the filter of a guard as `{key}~filling`, then renames it to `key`. Returns the number of new ids. Writers must
-    announce to both names meanwhile.
+    """Fills the filter of a guard as `{key}~filling`, then renames it to `key`. Returns the number of new ids. Until the rename,
+    writers must announce to both names.
 
     If the filter loses ids, their rows are reported absent. To survive a failover, set `replicas` to the number of replicas
     that may be promoted; to survive a restart, set `aof=True`. Each batch and the rename must then be acknowledged within

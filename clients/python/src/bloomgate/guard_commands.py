@@ -24,10 +24,10 @@ R = TypeVar("R")
 Tokens = Mapping[bytes, bytes]
 
 BATCH = 500
-"""The most ids that are sent together."""
+"""The maximum number of ids sent together."""
 
 BATCH_BYTES = 1 << 20
-"""The most bytes of rows that are filled together; a larger row is filled alone."""
+"""The maximum size in bytes of rows filled together; a larger row is filled alone."""
 
 DEFAULT_LEASE_MS = 3000
 """The server's default lease."""
@@ -43,7 +43,7 @@ REPEAT_S = 0.1
 server."""
 
 BACKGROUND_LOADS = 64
-"""The most loads of a guard that continue in the background after their `soft_timeout`."""
+"""The maximum number of a guard's loads that continue in the background after their `soft_timeout`."""
 
 
 class Paused(Exception):
@@ -117,7 +117,7 @@ class GuardCommands(Generic[V]):
         self.batcher: CommandBatcher | None = None
 
     def option_words(self) -> list[Word]:
-        """Returns the options of every fetch. Those with the server's default are left out."""
+        """Returns the options of every fetch. Options with the server's default are omitted."""
         lease_ms, percent = milliseconds("lease", self.options.lease), round(self.options.beta * 100)
         words: list[Word] = [b"LEASE", lease_ms] if lease_ms != DEFAULT_LEASE_MS else []
         words += [b"STALE", self.fail_safe_ms] if self.fail_safe_ms else []
@@ -366,4 +366,4 @@ class GuardCommands(Generic[V]):
             self.is_unresponsive = False
         elif is_timeout(error):
             self.pause()
-        self.log.warn("the server could not be asked", error)
+        self.log.warn("the server could not be queried", error)

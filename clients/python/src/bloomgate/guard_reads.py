@@ -154,7 +154,7 @@ class Reading(Generic[V]):
                     self.rows[flight.id] = row
                     flight.shares = one if one.word == "absent" else Fetched("hit", value=one.value)
                     if token:
-                        # Another caller has replaced the value meanwhile. The new value is not due for a refresh.
+                        # Another caller has replaced the value in the meantime. The new value is not due for a refresh.
                         replaced[flight.id] = token
                 elif token:
                     flight.token = token

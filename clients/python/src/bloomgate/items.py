@@ -13,10 +13,10 @@ Items = Iterable[Item] | AsyncIterable[Item]
 Key = bytes | str
 
 COMMAND_ITEMS = 500
-"""The most items of one command. Larger commands gain nothing (docs/speed.md), and delay other clients of the server."""
+"""The maximum number of items in one command. Larger commands gain nothing (docs/speed.md), and delay other clients."""
 
 COMMAND_BYTES = 1 << 20
-"""The most bytes of one command's items, unless it has one item."""
+"""The maximum size of one command's items in bytes, unless it has one item."""
 
 WINDOW_COMMANDS = 16
 """The commands that are sent together, before their replies are read."""

@@ -24,7 +24,7 @@ class Durability:
 
     def check_client(self, client: object) -> None:
         if (self.replicas or self.aof) and is_cluster(client):
-            raise ValueError("replicas and aof need a plain client: a cluster's client cannot send WAIT to a chosen node")
+            raise ValueError("replicas and aof need a plain client: a cluster's client cannot send WAIT to a certain node")
 
     def calls(self) -> list[Call[Any]]:
         """Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes on their

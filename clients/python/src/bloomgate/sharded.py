@@ -52,7 +52,7 @@ def check_shards(shards: int) -> int:
 
 
 TOGETHER = 256
-"""The most shards to which small commands of one batch are sent at a time."""
+"""The maximum number of shards to which small commands of one batch are sent at a time."""
 
 
 def in_order(order: list[int], answers: Sequence[T]) -> list[T]:
@@ -74,7 +74,7 @@ def read_count(name: Key) -> Steps[int | None]:
     try:
         return check_shards(int(found))
     except ValueError:
-        raise BloomgateError(f"{count_key(name)!r} holds {found!r}, which is no number of shards") from None
+        raise BloomgateError(f"{count_key(name)!r} holds {found!r}, which is not a number of shards") from None
 
 
 def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: bool, words: CreationOptions) -> Steps[None]:
@@ -272,8 +272,8 @@ class ShardedMethods(Batches):
 
     @method
     def double(self) -> Steps[None]:
-        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is reported absent. Do not add items meanwhile:
-        an item that is added to a shard after it was copied would be reported absent. Each copy keeps the items of both
+        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is reported absent. Do not add items while it
+        runs: an item that is added to a shard after it was copied would be reported absent. Each copy keeps the items of both
         halves, so the shards are as full as before, and only their further capacity is doubled."""
         # Copies of an interrupted attempt are replaced; they are not used before the number is set.
         yield from self._verify()

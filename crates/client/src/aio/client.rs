@@ -163,7 +163,7 @@ impl Client {
         result
     }
 
-    /// Sends commands on a connection that is not shared meanwhile.
+    /// Sends commands on a connection that no other caller uses until the replies have arrived.
     async fn query_alone(&self, commands: &Pipeline, wait: Duration) -> Result<Vec<Value>, RedisError> {
         let begun = Instant::now();
         let free = time::timeout(self.settings.timeout, self.connections.free.acquire()).await;

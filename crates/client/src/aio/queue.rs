@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use crate::batch::{bytes_of, fits};
 use crate::core::{Io, Reply, is_late, lock};
 
-/// The most batches in flight.
+/// The maximum number of batches in flight.
 const MOST_SENDING: usize = 4;
 
 /// The commands of one task, and where their replies are sent.

@@ -99,8 +99,8 @@ impl Turns {
         }
     }
 
-    /// Delivers one reply to all waiting tasks, and the lease to the first of them. If all were cancelled, the lease is dropped, and
-    /// thereby given up.
+    /// Delivers one reply to all waiting tasks, and the lease to the first of them. If all were cancelled, the lease is dropped, which
+    /// gives it up.
     fn deliver(&self, seats: Vec<Seat>, found: Found<Client>) {
         let mut others = found.answers.clone();
         for answer in others.iter_mut().flatten() {

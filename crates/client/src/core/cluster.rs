@@ -11,7 +11,7 @@ use super::{Reply, is_to_be_left};
 use crate::Error;
 use crate::slots::{Address, Slots, known_host};
 
-/// The most redirections that a command follows.
+/// The maximum number of redirections that a command follows.
 const REDIRECTIONS: usize = 5;
 
 /// A client of one node.

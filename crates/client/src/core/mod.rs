@@ -78,8 +78,8 @@ pub enum Batch {
 /// A way to reach a server. Clones share its connections.
 pub trait Io: Clone + Send + Sync + 'static {
     /// Sends commands together on one connection, and returns their replies in order. No command is ever sent twice. `wait` is for
-    /// commands that wait inside the server for at most that time: it is added to their time limit, and no other caller's commands
-    /// are sent on the connection meanwhile.
+    /// commands that wait inside the server for at most that time: it is added to their time limit, and no other caller's commands are sent
+    /// on the connection during that time.
     fn ask(&self, commands: Vec<Cmd>, wait: Option<Duration>) -> impl Future<Output = Vec<Reply>> + Send;
 
     /// Like `ask`, for commands of many callers. The number of commands in flight is limited, so that a burst does not time out
@@ -89,7 +89,7 @@ pub trait Io: Clone + Send + Sync + 'static {
     /// Sends commands whose replies are not needed. Does not block a task.
     fn send(&self, commands: Vec<Cmd>);
 
-    /// Runs work to its end. If the task is cancelled meanwhile, the work continues and its result is dropped. Returns `None`
+    /// Runs work to its end. If the task is cancelled during the work, the work continues and its result is dropped. Returns `None`
     /// if the runtime of the work ended first.
     fn finish<T: Send + 'static>(
         &self,

@@ -12,7 +12,7 @@ use crate::replies::{self, Reply as _};
 use crate::sharding::{check_shards, count_key, shard_capacity, shard_key, shard_of};
 use crate::{BatchItem, Error, Info, Options};
 
-/// The most shards to which small commands are sent together.
+/// The maximum number of shards to which small commands are sent together.
 const TOGETHER: usize = 256;
 
 /// Reads the number of shards.

@@ -84,7 +84,7 @@ impl Waiter {
     }
 }
 
-/// The flights of one row: the number of active ones, and the waiting ones by their numbers.
+/// The flights of one row: the number of active flights, and the waiting flights by number.
 #[derive(Debug, Default)]
 struct Row {
     active: usize,

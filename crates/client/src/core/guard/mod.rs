@@ -33,7 +33,7 @@ pub use found::not_fetched;
 pub use leases::Leases;
 pub use write::fill_filter;
 
-/// The most ids that are sent together.
+/// The maximum number of ids sent together.
 pub const BATCH: usize = 500;
 /// The largest share by which times to live are shortened at random, so that rows filled together do not expire together.
 const JITTER: f64 = 0.1;

@@ -17,7 +17,7 @@ use crate::{Codec, Error};
 /// server.
 pub(super) const REPEAT: Duration = Duration::from_millis(100);
 
-/// The most loads of a guard that continue in the background after their `soft_timeout`.
+/// The maximum number of a guard's loads that continue in the background after their `soft_timeout`.
 const BACKGROUND_LOADS: usize = 64;
 
 /// The rows that a fetch has not settled.

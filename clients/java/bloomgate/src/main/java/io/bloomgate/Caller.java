@@ -77,7 +77,7 @@ final class Caller implements Executor {
 
     private <T extends @Nullable Object> T pump(Function<Caller, CompletableFuture<T>> steps, boolean isInterruptible) {
         if (RECEIVES_REPLIES.get() != null) {
-            throw new IllegalStateException("this thread of Lettuce brings the replies for which a blocking call waits: "
+            throw new IllegalStateException("this thread of Lettuce delivers the replies for which a blocking call would wait: "
                     + "call a method that returns a future, or call this one in another thread, by thenApplyAsync for instance");
         }
         CompletableFuture<T> result = null;

@@ -34,7 +34,7 @@ class Fetching<V> {
     private static final double JITTER = 0.1;
 
     /** The answer to a fetch that is not sent during a pause. */
-    private static final RuntimeException PAUSED = new TimedOut("the server has not answered in time, or not allowed a fill, a moment ago");
+    private static final RuntimeException PAUSED = new TimedOut("a moment ago, the server did not answer in time, or refused a fill");
 
     /** A row and the token of its lease. */
     record Lease(Row row, byte[] token) {}
@@ -104,7 +104,7 @@ class Fetching<V> {
 
     void failed(RuntimeException error) {
         count(Event.ERRORS, 1);
-        warnings.warn("the server could not be asked", error);
+        warnings.warn("the server could not be queried", error);
     }
 
     Row row(Object id) {

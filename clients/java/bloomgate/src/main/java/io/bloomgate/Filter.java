@@ -170,9 +170,9 @@ public final class Filter {
     }
 
     /**
-     * Fills the filter of a guard as {@code {key}~filling}, then renames it to {@code key}. Returns the number of new ids. Writers must
-     * announce to both names meanwhile. If the filter loses ids, their rows are reported absent: choose the durability of the batches and
-     * of the rename accordingly.
+     * Fills the filter of a guard as {@code {key}~filling}, then renames it to {@code key}. Returns the number of new ids. Until the
+     * rename, writers must announce to both names. If the filter loses ids, their rows are reported absent: choose the durability of
+     * the batches and of the rename accordingly.
      *
      * <p>Throws {@link FilterExists} while {@code {key}~filling} exists, because another client may be filling it. After any other error
      * this key may exist: delete it and start again.

@@ -497,9 +497,9 @@ public final class Guard<K, V> {
         }
 
         /**
-         * Sets how long a value stays cached after its time to live: by default 0. One caller refreshes such a value; others get the old
-         * value meanwhile, and every caller gets it if the load fails. The row is then not loaded again until a back-off ends; callers
-         * without an old value get {@link BloomgateException.LoadFailed}.
+         * Sets how long a value stays cached after its time to live: by default 0. One caller refreshes such a value; in the
+         * meantime, others get the old value, and every caller gets it if the load fails. The row is then not loaded again until a
+         * back-off ends; callers without an old value get {@link BloomgateException.LoadFailed}.
          */
         public Builder<V> failSafe(Duration time) {
             failSafeMs = Options.FAIL_SAFE.milliseconds(time);

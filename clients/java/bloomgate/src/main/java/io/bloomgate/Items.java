@@ -11,10 +11,10 @@ import java.util.List;
 
 /** Converts items to bytes, and splits batches of any size into commands. */
 final class Items {
-    /** The most items of one command. Larger commands gain nothing, and delay other clients of the server. */
+    /** The maximum number of items in one command. Larger commands gain nothing, and delay other clients of the server. */
     static final int COMMAND_ITEMS = 500;
 
-    /** The most bytes of one command's items, unless it has one item. */
+    /** The maximum size of one command's items in bytes, unless it has one item. */
     static final int COMMAND_BYTES = 1 << 20;
 
     /** The number of commands that are sent before their replies are awaited. */

@@ -28,7 +28,7 @@ final class Reading<V> extends Fetching<V> {
     /** The pause before a row is fetched again if the server cannot block another caller. */
     private static final long REPEAT_MS = 100;
 
-    /** The most loads of a guard that continue in the background after their `softTimeout`. */
+    /** The maximum number of a guard's loads that continue in the background after their `softTimeout`. */
     private static final int BACKGROUND_LOADS = 64;
 
     /** After this time another caller also loads a row without a lease, so that a hung query does not block its row forever. */

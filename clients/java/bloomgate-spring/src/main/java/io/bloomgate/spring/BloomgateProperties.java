@@ -16,7 +16,7 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
  * @param executor Name of an Executor bean for background loads and for loaders of futures.
  * @param enabled Turns the starter on.
  * @param cache Settings of all guarded caches.
- * @param caches Guarded caches by name, with settings that replace those of bloomgate.cache.
+ * @param caches Guarded caches by name, with settings that override bloomgate.cache.
  */
 @ConfigurationProperties("bloomgate")
 public record BloomgateProperties(

@@ -123,7 +123,7 @@ public final class GuardCache implements Cache {
         if (DefaultConversionService.getSharedInstance().canConvert(key.getClass(), String.class)) {
             return DefaultConversionService.getSharedInstance().convert(key, String.class);
         }
-        throw new IllegalArgumentException(key.getClass().getName() + " is no key: it has no toString of its own");
+        throw new IllegalArgumentException(key.getClass().getName() + " cannot be a key: it does not override toString");
     }
 
     /** Escapes one of several arguments, so that different combinations have different ids. */

@@ -57,7 +57,7 @@ final class GuardCacheMetrics extends CacheMeterBinder<GuardCache> {
     @Override
     protected void bindImplementationSpecificMetrics(MeterRegistry registry) {
         FunctionCounter.builder("bloomgate.guard.contradictions", cache, GuardCache::contradictions)
-                .tags(getTagsWithCacheName()).description("Rows that the guard had denied").register(registry);
+                .tags(getTagsWithCacheName()).description("Existing rows that the guard had reported absent").register(registry);
         for (Event event : Event.values()) {
             FunctionCounter.builder("bloomgate.guard.events", cache, one -> count(one, event)).tags(getTagsWithCacheName())
                     .tags("bloomgate.filter", filter, "bloomgate.event", event.label())
