@@ -187,7 +187,7 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
     Ok(())
 }
 
-/// Registers the settings, with their present values as defaults, and loads those of redis.conf.
+/// Registers the settings, with their present values as defaults, and loads the values of redis.conf.
 /// The error is a line for the log.
 pub fn register(context: Context) -> Result<(), String> {
     let default = raw::REDISMODULE_CONFIG_DEFAULT;
@@ -197,7 +197,7 @@ pub fn register(context: Context) -> Result<(), String> {
         && LAYOUT.register(context, c"layout")
         && HASH.register(context, c"hash");
     if !registered {
-        return Err("the server refuses the configurations".to_owned());
+        return Err("the server refused the settings".to_owned());
     }
     // Valkey has no such names: it would put its prefix before them, or log a warning for each.
     if server_version() >= UNPREFIXED_FROM && !is_valkey(context) {

@@ -19,7 +19,7 @@ pub struct Command {
     pub name: &'static CStr,
     /// The function that the server calls.
     pub handler: raw::RedisModuleCmdFunc,
-    /// How the command uses its keys.
+    /// The access of the command to its keys.
     pub access: Access,
     /// Which words are keys.
     pub keys: Keys,
@@ -51,7 +51,7 @@ impl Command {
     }
 }
 
-/// How a command uses its key.
+/// A command's access to its key.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Access {
     /// Reads it.

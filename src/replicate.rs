@@ -214,11 +214,11 @@ impl Words {
 }
 
 thread_local! {
-    /// The arguments of the previous effect: those of the next one are mostly the same.
+    /// The arguments of the previous effect, which the next one mostly repeats.
     static KEPT_WORDS: Cell<Words> = const { Cell::new(Words::NONE) };
 }
 
-/// Arguments that the module makes, as the server's strings. The strings after `count` are those of the previous effect.
+/// Arguments that the module makes, as the server's strings. The strings after `count` are from the previous effect.
 struct OwnedWords {
     words: Words,
     count: usize,

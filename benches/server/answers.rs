@@ -13,7 +13,7 @@ pub struct Answers {
     pub all: u64,
 }
 
-/// Parses a reply of integers: one integer or an array. The OK of SET counts as an answer, too.
+/// Parses a reply of integers: one integer or an array. SET's OK also counts as an answer.
 pub fn count_reply(reader: &mut dyn BufRead, line: &mut Vec<u8>, answers: &mut Answers) -> Result<()> {
     let mut left: u64 = 1;
     while left > 0 {
@@ -26,7 +26,7 @@ pub fn count_reply(reader: &mut dyn BufRead, line: &mut Vec<u8>, answers: &mut A
             (b'+', "OK") => answers.all += 1,
             (b'*', count) => left += count.parse::<u64>()?,
             (b'-', text) => bail!("{text}"),
-            (kind, rest) => bail!("a reply that is no number: {}{rest}", char::from(kind)),
+            (kind, rest) => bail!("a reply that is not a number: {}{rest}", char::from(kind)),
         }
     }
     Ok(())

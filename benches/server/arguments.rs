@@ -6,8 +6,8 @@ use clap::{Parser, ValueEnum};
 
 /// Measures the module in a server, next to the server's own commands and other modules.
 ///
-/// The server is the first of BLOOMGATE_SERVERS, by default the redis-server or valkey-server on the PATH; the module is that of
-/// BLOOMGATE_MODULE, by default the one that scripts/bench builds. The tables are written to target/bench.
+/// The server is the first of BLOOMGATE_SERVERS, by default the redis-server or valkey-server on the PATH; the module is BLOOMGATE_MODULE,
+/// by default the one that scripts/bench builds. The tables are written to target/bench.
 #[derive(Debug, Parser)]
 #[command(name = "scripts/bench", disable_version_flag = true)]
 pub struct Arguments {

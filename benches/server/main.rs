@@ -49,7 +49,7 @@ struct Peer {
     name: &'static str,
     /// Its file in the folder of BLOOMGATE_PEERS.
     file: &'static str,
-    /// How the version of a server that loads it begins.
+    /// The prefix of the versions of servers that load it.
     server: &'static str,
 }
 
@@ -95,7 +95,7 @@ fn peers() -> Vec<(Variant, PathBuf)> {
 fn run(arguments: &Arguments, peers: Vec<(Variant, PathBuf)>) -> Result<()> {
     fs::create_dir_all(OUT).with_context(|| format!("cannot make {OUT}"))?;
     let out = Path::new(OUT).canonicalize()?;
-    // Before this program moves, because the processors that it may use are those of the machine.
+    // Called before this program is pinned to a processor, while it may still use all of them.
     let machine = machine::describe();
     // The servers' folders are on the disk of the results.
     let scratch = tempfile::Builder::new().prefix("scratch-").tempdir_in(&out)?;
@@ -132,7 +132,7 @@ fn run(arguments: &Arguments, peers: Vec<(Variant, PathBuf)>) -> Result<()> {
     Ok(())
 }
 
-/// What every reader of the figures must know.
+/// Notes for every reader of the figures.
 fn head(benches: &[Bench], machine: Vec<(&'static str, String)>) -> Result<String> {
     let words = std::env::args().skip(1).filter(|word| word != "--bench").collect::<Vec<_>>().join(" ");
     let mut lines = vec![("command", format!("`{}`", format!("scripts/bench {words}").trim_end()))];

@@ -133,7 +133,7 @@ impl Bench {
 }
 
 impl Running {
-    /// Makes the filters that a module creates by default those of the variant.
+    /// Sets the module's defaults to the variant's kind of filter.
     pub fn use_layout(&self) -> Result<()> {
         if let Some(layout) = self.variant.layout {
             self.server.call(&["CONFIG", "SET", "bf.layout", layout])?;

@@ -36,7 +36,7 @@ pub struct Fetch {
     pub fresh: u64,
     /// The caller cannot use the cached value.
     pub replaces: bool,
-    /// The caller wants no lease.
+    /// The caller requests no lease.
     pub peeks: bool,
     /// The reply to a back-off is `failed`.
     pub tells_failures: bool,

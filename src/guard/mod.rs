@@ -201,7 +201,7 @@ impl Guarded {
         with_guard(self.context, |guard| guard.back_off(self.row.key, now, milliseconds, config::max_leases()));
     }
 
-    /// The holder of an accepted token has loaded the row, or found none: RENEW needs to know how long that took.
+    /// The holder of an accepted token has loaded the row, or found none: RENEW needs the time that this took.
     pub fn loaded(&self, given: Token) {
         load_times::count(self.row.instance, granted(given), now());
     }

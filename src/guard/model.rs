@@ -14,7 +14,7 @@ const FILTERS: usize = 2;
 const ITEMS: u64 = 2;
 /// The hash of UNLESS.
 const HASH: DependencyId = 5;
-/// The most records: fewer than cache keys, so that some are evicted.
+/// The maximum number of records: fewer than cache keys, so that some are evicted.
 const MAX: usize = 2;
 
 /// A client's request: a cache key, a filter by its number, an item, and the conditions of the request.

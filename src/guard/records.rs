@@ -113,7 +113,7 @@ pub struct Records {
     /// The number of leases and NONEs among them.
     leases: usize,
     no_rows: usize,
-    /// The next record that [`sweep`](Self::sweep) looks at.
+    /// The next record that [`sweep`](Self::sweep) checks.
     cursor: usize,
 }
 

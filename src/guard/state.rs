@@ -43,7 +43,7 @@ const LONGEST_BACK_OFF: Instant = 10_000;
 /// row whose writer died before announcing a change.
 pub const TOKENS_LIVE: Instant = 60 * 60 * 1000;
 
-/// What BF.FETCH may do about a cache key.
+/// The state of a cache key, as BF.FETCH sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowState {
     /// No record is valid: the caller may get the lease.
@@ -318,7 +318,7 @@ impl<Q> Guard<Q> {
         self.queues.has_held()
     }
 
-    /// A hash of UNLESS may have lost fields: schedules a look at it, after the running command or transaction. If memory is refused, its
+    /// A hash of UNLESS may have lost fields: schedules a check of it after the running command or transaction. If memory is refused, its
     /// waiters wait until something else serves them.
     pub fn hash_changed(&mut self, hash: DependencyId) {
         if !self.queues.has_asked(hash) || self.released.contains(&hash) || self.released.try_reserve(1).is_err() {
@@ -434,7 +434,7 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// When the lease of a cache key expires, whether its token is safe or not; `None` if no live lease exists.
+    /// The time when the lease of a cache key expires, whether its token is safe or not; `None` if no live lease exists.
     fn lease_end(&self, key: KeyId, now: Instant) -> Option<Instant> {
         self.records.get(key).filter(|record| record.kind() == RecordKind::Lease && record.end() > now).map(Record::end)
     }

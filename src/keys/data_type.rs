@@ -1,4 +1,4 @@
-//! The types of our values: `bloomgate`, and those of RedisBloom and valkey-bloom for filters of their layouts. Their callbacks save,
+//! The types of our values: `bloomgate`, and RedisBloom's and valkey-bloom's for filters of their layouts. Their callbacks save,
 //! load, rewrite, copy, measure, compare and free values.
 
 use std::cell::OnceCell;
@@ -46,7 +46,7 @@ static TYPES: [Type; 3] = [
     Type::new(StoredAs::ValkeyBloom, Some(load_valkey_bloom)),
 ];
 
-/// Whether a handle of the server is that of a type of ours.
+/// Whether a handle of the server belongs to one of our types.
 #[inline]
 pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
     !raw.is_null() && TYPES.iter().any(|own| raw == own.raw())
@@ -96,7 +96,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
     if raw.is_null() { Err(refused()) } else { Ok(()) }
 }
 
-/// Defines a callback. The server passes a pointer to a value of ours last, behind the semicolon, which the body gets as a reference to the value.
+/// Defines a callback. The last parameter, behind the semicolon, is the server's pointer to our value. The body gets it as a reference.
 macro_rules! callback {
     ($(#[$note:meta])* $name:ident($($argument:ident: $type:ty),*; $value:ident in $pointer:ty) $(-> $result:ty)? $body:block) => {
         $(#[$note])*
@@ -171,7 +171,7 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
     }
 }
 
-/// The key of the value that is loaded; empty if the server does not know it.
+/// The key of the value that is loaded; empty if the server has no name.
 fn key_name<'a>(io: Io) -> &'a [u8] {
     let name = api::snapshot_key(io);
     if name.is_null() { &[] } else { RedisString::string_as_slice(name) }
@@ -183,7 +183,7 @@ fn must_succeed(context: Context) -> bool {
     context.origin().is_effect() || !context.is_primary()
 }
 
-/// Whether the server must not go on without a value that cannot be loaded. The server itself refuses a snapshot, but only replies with
+/// Whether the server must exit if a value cannot be loaded. The server itself refuses a snapshot, but only replies with
 /// an error to a RESTORE of the primary or the AOF, which accepted the value. On a replica a value that ends too early does not count:
 /// the connection to the primary may have been cut, and the replica synchronises again. Neither does a payload that a client may have
 /// sent.

@@ -21,7 +21,7 @@ use crate::args::Arg;
 use crate::context::{CommandClock, Context, OK};
 use crate::reply::Refusal;
 
-/// How a key is opened: for reading.
+/// The mode of a key that is opened for reading.
 const READ: u32 = raw::REDISMODULE_READ;
 /// For reading and writing.
 const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
@@ -83,7 +83,7 @@ impl<'a> OpenKey<'a> {
     /// The server's number of the type of the key's value.
     #[inline]
     pub fn raw_type(&self) -> isize {
-        // SAFETY: the server takes an open key, or null for one that is not there.
+        // SAFETY: the server takes an open key, or null for a missing key.
         unsafe { api::key_type(self.raw) as isize }
     }
 
@@ -144,7 +144,7 @@ impl<'a> OpenKey<'a> {
         }
     }
 
-    /// Where the value of ours is that the key holds; `None` if the key is missing.
+    /// The place of our value under the key; `None` if the key is missing.
     #[inline]
     fn place(&self) -> Result<Option<Place>, Refusal> {
         if self.raw.is_null() {
@@ -233,7 +233,7 @@ pub struct WriteKey<'a> {
     key: OpenKey<'a>,
     context: Context,
     name: Arg<'a>,
-    /// Where a packed value is unpacked.
+    /// The place to which a packed value is unpacked.
     unpacked: MaybeUninit<Stored>,
 }
 
@@ -273,7 +273,7 @@ impl<'a> WriteKey<'a> {
         self.writer_at(place)
     }
 
-    /// `place`: that of the key's value.
+    /// `place`: the place of the key's value.
     #[inline(always)]
     fn writer_at(&mut self, place: Option<Place>) -> Result<Option<Writer<'_>>, Refusal> {
         let Self { key, context, name, unpacked } = self;

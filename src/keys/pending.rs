@@ -100,7 +100,7 @@ fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
             // Dropping the writer lists the key again if adds remain.
         };
         if WriteKey::with_named(keys, database, &name, flush).is_err() {
-            // The server does not let the key be written now.
+            // The server refuses writes to the key now.
             list_pending(database, &name);
             break;
         }

@@ -1,7 +1,7 @@
-//! Where a value is: the pointer that the server has for it, how the value gets there and back, and how commands read and write it.
+//! The place of a value: the pointer that the server has for it, its conversion from and to a value, and access by commands.
 //!
 //! The pointer leads to a [`Stored`], or, for a [small filter](PackedFilter), to a [`PackedStored`] of half its size, which most commands
-//! unpack. The lowest bit of the pointer distinguishes the two, so that nothing has to be read for it.
+//! unpack. The lowest bit of the pointer distinguishes the two, so that no memory is read for that.
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::c_void;
@@ -27,7 +27,7 @@ use crate::server::freeing;
 /// A packed filter is mostly this and its bits. jemalloc gives 80 bytes for one byte more.
 const _: () = assert!(size_of::<PackedStored>() <= 64);
 
-/// A packed filter in the server's hands.
+/// A packed filter that the server owns.
 pub struct PackedStored {
     /// Its tag is the value's generation.
     filter: PackedFilter,
@@ -84,7 +84,7 @@ impl PackedStored {
     }
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy)]
 #[must_use]
 pub enum Place {
@@ -220,7 +220,7 @@ impl Place {
         }
     }
 
-    /// Lets the mover move the value's own memory, then that of its layers from place number `first` on. Returns where the value is, and
+    /// Moves the value's own memory, then its layers' from place number `first` on. Returns where the value is, and
     /// the place to continue with if the mover stops before the last.
     ///
     /// # Safety
@@ -279,7 +279,7 @@ impl View {
     }
 }
 
-/// Memory for a value in the server's hands, reserved before anything is changed.
+/// Memory for a value that the server will own, reserved before anything is changed.
 pub struct Reserved {
     packed: Option<Box<MaybeUninit<PackedStored>>>,
     full: Option<Box<MaybeUninit<Stored>>>,
@@ -370,7 +370,7 @@ pub struct Writer<'a> {
     borrow: PhantomData<&'a mut Stored>,
 }
 
-/// Where a packed value is that is open for writing, and its key, which gets another pointer if the value can no longer be packed.
+/// The place of a packed value that is open for writing, and its key, which gets another pointer if the value can no longer be packed.
 #[derive(Clone, Copy)]
 struct PackedAt {
     packed: NonNull<PackedStored>,
@@ -458,7 +458,7 @@ impl Drop for Writer<'_> {
 }
 
 impl PackedAt {
-    /// Packs the value again, or gives the key a full one. `sizes`: the sizes of the filter before and after, if they differ.
+    /// Packs the value again, or stores a full one under the key. `sizes`: the sizes of the filter before and after, if they differ.
     ///
     /// # Safety
     /// The value must be the one that was unpacked, and nothing else may use the packed form.
@@ -493,7 +493,7 @@ impl PackedAt {
         }
     }
 
-    /// Gives the key a full value and frees the packed form, whose filter is in the full value.
+    /// Stores a full value under the key and frees the packed form, whose filter is in the full value.
     ///
     /// # Safety
     /// Nothing may use the packed form.

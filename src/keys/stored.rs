@@ -12,7 +12,7 @@ use bloomgate_filter::format::records::GENERATIONS;
 /// Small filters are mostly this and their bits. jemalloc gives 160 bytes for one byte more.
 const _: () = assert!(size_of::<Stored>() <= 128);
 
-/// A value of ours in the server's hands.
+/// A value of ours that the server owns.
 pub struct Stored {
     /// The value. A [`Writer`] changes it in place.
     pub value: Value,

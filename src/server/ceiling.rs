@@ -137,7 +137,7 @@ struct Room {
 }
 
 impl Room {
-    /// How long a room is valid. Other data may use it up meanwhile.
+    /// How long a room is valid. Other data may use it up in the meantime.
     const VALID: Milliseconds = 100;
     /// The fraction of a room that is granted before it is determined again: a 16th. Even with the allocator's rounding, at most a quarter,
     /// most of the room stays free.

@@ -1,5 +1,5 @@
-//! A thread that frees large values: returning a gigabyte to the system takes as long as a hundred thousand commands. The module hands
-//! large values over to this thread, whatever the server's lazyfree settings are.
+//! A thread that frees large values: returning a gigabyte to the system takes as long as a hundred thousand commands. The module passes
+//! large values to this thread, whatever the server's lazyfree settings are.
 //!
 //! These values are dropped at once instead, by the thread that frees them:
 //! - Small values.
@@ -8,7 +8,7 @@
 //!   may never be released there. So nothing here is used in a child, which is known by its process id.
 //! - Values that are freed while the server is above `maxmemory`: it evicts keys until the memory is returned.
 //!
-//! The thread starts with the first value that is handed over, and is never joined: a server does not unload a module that has types,
+//! The thread starts with the first such value, and is never joined: a server does not unload a module that has types,
 //! and when it exits, the system frees the rest.
 
 use std::cell::Cell;
@@ -20,8 +20,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::api;
 
-/// Values of this size or more are handed over. Their free effort is above 64, so the server frees them in the background if its settings
-/// allow it.
+/// Values of this size or more are passed to the thread. Their free effort is above 64, so the server frees them in the background if its
+/// settings allow it.
 pub const FROM_BYTES: u64 = 4 << 20;
 
 /// The id of the process that loaded the module; 0 before.
@@ -176,7 +176,7 @@ fn set_name(name: &CStr) {
 
 fn block_signals() {
     let mut all = std::mem::MaybeUninit::uninit();
-    // SAFETY: the set is filled before it is read; the mask is that of this thread alone.
+    // SAFETY: the set is filled before it is read; the mask belongs to this thread alone.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {

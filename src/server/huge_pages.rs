@@ -9,7 +9,7 @@
 //! as long.
 //!
 //! Pages that a child of the server shares are not counted: collapsing them would copy them. A write to a huge page that a child shares
-//! copies 4 KiB and splits the page, so the thread looks at all layers again when the child has exited.
+//! copies 4 KiB and splits the page, so the thread checks all layers again after the child has exited.
 //!
 //! The thread never reads or writes a layer. It passes addresses to the system, which changes no content. So an address whose block was
 //! just freed does no harm. If the system refuses, the layer stays as it is.
@@ -34,9 +34,9 @@ const PAGES: usize = HUGE_PAGE_BYTES / PAGE_BYTES;
 const FROM_BYTES: usize = 16 << 20;
 /// How many pages of a stretch must have been written to. So a layer never takes more than twice the memory that its items touch.
 const WRITTEN_FROM: usize = PAGES / 2;
-/// The time between a new block and the first look at it.
+/// The time between a new block and the first check of it.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The wait doubles from look to look, up to this: a layer with few items may stay as it is for good.
+/// The wait doubles from one check to the next, up to this: a layer with few items may never be collapsed.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// After collapsing a stretch, the thread sleeps this many times as long as that took, up to the longest sleep. So commands wait for it
 /// during at most a tenth of the time.
@@ -57,7 +57,7 @@ struct Blocks {
     list: Vec<Block>,
     last_number: u64,
     has_thread: bool,
-    /// Whether a block is new or must be looked at again.
+    /// Whether a block is new or must be checked again.
     has_news: bool,
 }
 
@@ -83,7 +83,7 @@ impl Blocks {
     }
 }
 
-/// Records a block that was just allocated, or that the server hands over. If memory runs out or the thread cannot start, the block stays
+/// Records a block that was just allocated, or that the server passes. If memory runs out or the thread cannot start, the block stays
 /// in pages of 4 KiB.
 pub fn allocated(block: *const u8, size: usize) {
     if size < FROM_BYTES || block.is_null() || !config::has_huge_pages() || !is_supported() || freeing::is_child() {
@@ -110,7 +110,7 @@ pub fn freed(block: *const u8, size: usize) {
     }
 }
 
-/// Makes the thread look at all blocks again: a child has exited, and writes may have split huge pages meanwhile.
+/// Makes the thread check all blocks again: a child has exited, and writes may have split huge pages while it was running.
 pub fn child_has_exited() {
     let mut blocks = Blocks::lock();
     blocks.list.iter_mut().for_each(|block| block.is_done = false);
@@ -119,7 +119,7 @@ pub fn child_has_exited() {
     NEWS.notify_one();
 }
 
-/// The thread: waits for news and looks at the blocks, and again later at those that are not done.
+/// The thread: waits for news and checks the blocks, and later those that are not done again.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     prepare_thread(c"bloom_huge");
     // Without this file, layers stay as they are.
@@ -175,7 +175,7 @@ fn look_at_all(pagemap: &File) {
     }
 }
 
-/// Collapses a stretch if enough of it was written to. Returns whether it need not be looked at again.
+/// Collapses a stretch if enough of it was written to. Returns whether it needs no further check.
 fn is_settled(pagemap: &File, stretch: usize) -> bool {
     if written_pages(pagemap, stretch) < WRITTEN_FROM {
         return false;

@@ -22,7 +22,7 @@ struct Kind {
     fill: Fill,
 }
 
-/// How a filter is filled.
+/// A way to fill a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fill {
     /// Up to its capacity.

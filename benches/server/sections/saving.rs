@@ -108,7 +108,7 @@ impl Load {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Alternately adds and looks up until this many items are added or `is_over` says so, and records the rates per second.
+    /// Alternately adds and looks up until this many items are added or `is_over` returns true, and records the rates per second.
     fn run(&mut self, most: u64, figures: &mut [Samples], mut is_over: impl FnMut() -> Result<bool>) -> Result<()> {
         let (mut added, mut seconds) = (0, [0.0, 0.0]);
         while added < most && !is_over()? {

@@ -1,4 +1,4 @@
-//! How costs grow with the size of a filter: from a hundred thousand items to a billion, filled completely.
+//! The growth of costs with the size of a filter: from a hundred thousand items to a billion, filled completely.
 
 use anyhow::Result;
 

@@ -2,7 +2,7 @@
 
 use crate::geometry::sizing::{RATE_MAX, RATE_MIN};
 
-/// Why a filter could not be created, or why it refused an item. In that case the filter is unchanged.
+/// The reason why a filter could not be created, or refused an item. In that case the filter is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The false positive rate is not between [`RATE_MIN`] and [`RATE_MAX`].

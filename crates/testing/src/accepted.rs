@@ -85,7 +85,7 @@ pub fn restore_by_law(server: &Server, client: &mut Connection, payload: &[u8]) 
             assert_eq!(client.run("DBSIZE"), integer(0), "{reply:?}");
             return (false, Some(payload.len()));
         }
-        assert!(use_and_delete(client), "what was accepted is no filter");
+        assert!(use_and_delete(client), "the accepted bytes are not a filter");
         (true, None)
     })
 }

@@ -26,7 +26,7 @@ pub fn node(program: &Path) -> (Builder, u16) {
     (builder.line(&timeout).line(&format!("cluster-port {bus}")), bus)
 }
 
-/// Introduces a node that knows no others to another node. A node never repeats a lost request, and ignores a second request while one is
+/// Introduces an isolated node to another node. A node never repeats a lost request, and ignores a second request while one is
 /// pending.
 pub fn meet(client: &mut Connection, port: u16, bus: u16) {
     if state(client, "cluster_known_nodes") == "1" {
@@ -34,7 +34,7 @@ pub fn meet(client: &mut Connection, port: u16, bus: u16) {
     }
 }
 
-/// Starts two nodes that know each other. The first owns all slots; the second is configured further.
+/// Starts two nodes of one cluster. The first owns all slots; the second is configured further.
 pub fn pair(program: &Path, configure: impl FnOnce(Builder) -> Builder) -> [Server; 2] {
     let [(first, bus), (second, _)] = [node(program), node(program)];
     let servers = [first.start(), configure(second).start()];

@@ -42,7 +42,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// How to stop a server.
+/// A way to stop a server.
 pub enum Stop {
     /// SHUTDOWN SAVE.
     Save,

@@ -39,9 +39,9 @@ impl Resident {
     }
 
     /// Runs `attempt` on an idle server and returns its first result. The second result is a number of bytes: at most eight times this
-    /// number may become resident meanwhile, apart from the server's own memory; `None` for no limit. The allocator may also touch pages
-    /// for its own reasons, such as a block that it clears before reuse. So if the limit is exceeded, the allocator's free pages are purged
-    /// and `attempt` runs again: memory that the module touches is touched in every attempt.
+    /// number may become resident in the process, apart from the server's own memory; `None` for no limit. The allocator may also touch
+    /// pages for its own reasons, such as a block that it clears before reuse. So if the limit is exceeded, the allocator's free pages are
+    /// purged and `attempt` runs again: memory that the module touches is touched in every attempt.
     pub fn bounded<T>(
         server: &Server,
         client: &mut Connection,

@@ -249,7 +249,7 @@ impl Connection {
     /// A number of INFO, such as `sync_partial_ok`.
     pub fn info_number(&mut self, name: &str) -> i64 {
         let text = self.info(name);
-        text.parse().unwrap_or_else(|_| panic!("INFO has {name}:{text}, which is no number"))
+        text.parse().unwrap_or_else(|_| panic!("INFO has {name}:{text}, which is not a number"))
     }
 
     /// Whether a rewrite of the append-only file is scheduled or runs. Each call of INFO reports another moment, and a rewrite is scheduled

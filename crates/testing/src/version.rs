@@ -57,7 +57,7 @@ impl Version {
         self.is_valkey && self.number >= (8, 1)
     }
 
-    /// How a double is formatted in RESP2: with 17 digits by Redis 7.0, as the shortest decimal that parses back by all
+    /// The format of a double in RESP2: with 17 digits by Redis 7.0, as the shortest decimal that parses back by all
     /// others.
     pub fn double(self, number: f64) -> String {
         match number.abs() {

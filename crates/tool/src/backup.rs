@@ -168,7 +168,7 @@ impl Backup<'_, '_> {
         Ok(())
     }
 
-    /// Dumps a filter, and starts again if it is replaced meanwhile.
+    /// Dumps a filter, and starts again if it is replaced during the dump.
     fn dump(&mut self, server: &mut Server, key: &[u8]) -> Result<Attempt<Row>> {
         let mut why = String::new();
         for number in 0..TRIES {

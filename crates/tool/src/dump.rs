@@ -16,7 +16,7 @@ const DUMP_BYTES_MAX: u64 = 512 << 20;
 /// A result, or the reason why the filter cannot be read any further.
 pub type Attempt<T> = std::result::Result<T, Absent>;
 
-/// Why a filter cannot be read, as the rest of a sentence about its key.
+/// The reason why a filter cannot be read, as the rest of a sentence about its key.
 pub enum Absent {
     /// The key does not exist.
     Gone,

@@ -1,4 +1,4 @@
-//! How the process ends early: with status 2 for an invalid command line that the parser cannot reject, because several options or their
+//! Early exits of the process: with status 2 for an invalid command line that the parser cannot reject, because several options or their
 //! values are involved; and by SIGINT or SIGTERM after cleaning up. All other failures exit with 1.
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub const INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Signals(Arc<AtomicUsize>);
 
-/// Why the work ended early.
+/// The reason why the work ended early.
 #[derive(Debug)]
 pub struct Interrupted(pub i32);
 

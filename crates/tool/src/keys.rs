@@ -24,7 +24,7 @@ fn scan(server: &mut Server, node: &Address, cursor: &[u8], pattern: Option<&[u8
 }
 
 /// Visits the keys of every node that match a pattern, or all keys without one. A key may be visited twice if the server resizes its hash
-/// table meanwhile.
+/// table during the scan.
 pub fn for_each_key(
     server: &mut Server,
     pattern: Option<&[u8]>,
@@ -88,7 +88,7 @@ impl Walk {
         Self { nodes: VecDeque::new(), begun: now, next: now, progress: Progress::default() }
     }
 
-    /// When the next step is due.
+    /// The time of the next step.
     pub const fn due(&self) -> Instant {
         self.next
     }

@@ -79,7 +79,7 @@ pub struct Pace {
     before: u64,
     next_line: Option<Instant>,
     total: Total,
-    /// When the first rows of this run were loaded, and the position then.
+    /// The time when the first rows of this run were loaded, and the position at that time.
     first: Option<(Instant, u64)>,
 }
 

@@ -24,7 +24,7 @@ pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
         if left == Duration::ZERO {
             return Ok(true);
         }
-        // Without requested events, only an exited reader or an error ends the wait.
+        // With no requested events, poll returns only if the reader has exited, or on an error.
         let mut outputs = [PollFd::new(&stdout, PollFlags::empty())];
         match poll(&mut outputs, Timespec::try_from(left).ok().as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}

@@ -46,7 +46,7 @@ enum ShardsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Double the number of shards by copying each one. Fails and undoes its work if items are added meanwhile
+    /// Double the number of shards by copying each one. Fails and undoes its work if items are added during the run
     Double {
         /// The filter
         name: String,
@@ -59,7 +59,7 @@ enum ShardsCommand {
         #[arg(required = true)]
         sources: Vec<String>,
     },
-    /// Copy a filter to another server or cluster. Items added meanwhile may be missing from the copy
+    /// Copy a filter to another server or cluster. Items added during the copy may be missing from it
     Copy {
         /// The filter
         name: String,

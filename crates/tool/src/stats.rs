@@ -55,7 +55,7 @@ const WRONG_VALKEY_BLOOM: f64 = 3.0;
 /// other filters that an alert concerns; then the largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// How full the filter or its table of deleted items is, in thousandths; 0 below the threshold.
+    /// The fill of the filter or of its table of deleted items, in thousandths; 0 below the threshold.
     full: u64,
     has_alert: bool,
     size_bytes: u64,

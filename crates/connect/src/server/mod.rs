@@ -1,6 +1,6 @@
-//! The server, or the nodes of a cluster. Sends each command to the node of its key, and turns every failure into one line that says what
-//! to do about it. `options` parses how to reach a server, `connection` opens one connection, `sentinel` finds a primary, and `cluster`
-//! finds the node of a key.
+//! The server, or the nodes of a cluster. Sends each command to the node of its key, and turns every failure into one line with a remedy.
+//! `options` parses how to reach a server, `connection` opens one connection, `sentinel` finds a primary, and `cluster` finds the node of a
+//! key.
 
 mod cluster;
 mod connection;
@@ -70,7 +70,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns a field of HELLO, which needs no permission. A proxy may not know it.
+    /// Returns a field of HELLO, which needs no permission. A proxy may not support it.
     fn hello(&mut self, field: &str) -> Result<Option<String>> {
         let first = self.first.clone();
         let hello = match self.ask_node(&first, &cmd("HELLO")) {
@@ -334,7 +334,7 @@ impl Server {
 // Checks that the server has loaded the module. Without it, commands that only read would report a server without filters.
 
 impl Server {
-    /// Fails unless every node knows `command`. If the ACL user may not run COMMAND INFO, the check is skipped.
+    /// Fails unless every node supports `command`. If the ACL user may not run COMMAND INFO, the check is skipped.
     pub fn require_command(&mut self, command: &str) -> Result<()> {
         for node in self.nodes() {
             let reply = match self.ask_node(&node, cmd("COMMAND").arg("INFO").arg(command)) {

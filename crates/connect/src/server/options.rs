@@ -1,4 +1,4 @@
-//! How to reach the server: the options of redis-cli, or a URL. All subcommands share them.
+//! The server's address and credentials: the options of redis-cli, or a URL. All subcommands share them.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -275,7 +275,7 @@ fn split(url: &str) -> Option<(Vec<String>, &str)> {
 
 // Command lines that are invalid.
 
-/// Why a command line is invalid.
+/// The reason why a command line is invalid.
 #[derive(Debug)]
 pub struct Usage(String);
 

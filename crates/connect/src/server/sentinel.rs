@@ -1,5 +1,5 @@
-//! Sentinels, which know the address of the current primary. The Sentinel client of redis-rs is not used, because it waits for a hung
-//! Sentinel for ever.
+//! Sentinels, which know the address of the current primary. The Sentinel client of redis-rs is not used, because it waits forever for a
+//! hung Sentinel.
 
 use anyhow::{Result, bail};
 use redis::{ConnectionInfo, RedisConnectionInfo, RedisResult, cmd};

@@ -1,6 +1,6 @@
 //! `BF.INSERT key [option ...] [ITEMS item [item ...]]`, or `BF.INSERT key AS definition [item ...]`
 //!
-//! ITEMS may be left out after an option of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO), by a primary and in the AOF. The second form
+//! ITEMS may be omitted after an option of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO), by a primary and in the AOF. The second form
 //! is how primaries replicate the creation of a native filter. It is not in COMMAND DOCS: a definition is not for people to write.
 
 use super::options::{Command, Creation, Given};
@@ -13,7 +13,7 @@ use crate::kinds::{Defaults, NativeSpec, Request, Spec};
 pub struct Insert<'a, W> {
     /// The filter to create if the key is missing; `None` with NOCREATE.
     pub creation: Option<Creation>,
-    /// The items. Empty if ITEMS was left out.
+    /// The items. Empty if ITEMS was omitted.
     pub items: &'a [W],
     /// Whether items that are not new are replicated as well, so that a client can wait until the replicas have them.
     pub is_sync: bool,

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(integer(b"\xff"), None);
     }
 
-    /// The expected values are those of glibc's `strtod`, which consumes the whole word.
+    /// The expected values are from glibc's `strtod`, which consumes the whole word.
     #[test]
     fn hexadecimal_numbers_are_accepted_from_a_primary_only() {
         for (word, number) in [

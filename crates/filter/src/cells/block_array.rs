@@ -170,8 +170,8 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     /// Returns the array that owns an allocation. The array is smaller than [`PAGE_ALIGNED_FROM_BYTES`].
     ///
     /// # Safety
-    /// The allocation must be that of an array with this number of blocks and this padding, and no other array may be used or dropped
-    /// that owns it.
+    /// The allocation must belong to an array with this number of blocks and this padding, and that array must not be used or dropped
+    /// afterwards.
     #[inline]
     pub(crate) unsafe fn of_allocation(
         allocation: Allocation,
@@ -292,7 +292,7 @@ impl BlockedCells for Blocks {
     }
 }
 
-/// Returns the word of 32 bits in which a bit of a block lies. The remainder has no effect; it removes a bounds check.
+/// Returns the 32-bit word that contains a bit of a block. The remainder has no effect; it removes a bounds check.
 #[inline]
 const fn word_of(bit: BlockCell) -> usize {
     bit.index() / 32 % (BLOCK_CELLS / 32)
@@ -348,7 +348,7 @@ impl<const BLOCK: usize> Prefix<BLOCK> {
         prefix
     }
 
-    /// Returns the bytes of a block in which the cells lie.
+    /// Returns the bytes of a block that contain the cells.
     #[inline]
     pub(crate) fn bytes(&self) -> impl Iterator<Item = usize> {
         self.bytes.iter().map(|byte| usize::from(*byte))

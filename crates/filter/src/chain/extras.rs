@@ -26,9 +26,9 @@ pub(super) struct ChainExtras<D: DeletedSlot> {
 // and flushed into the cells later, a few at a time. A lookup that does not find an item in the cells consults the set.
 //
 // Code that reads all cells of a layer, to save or copy them, reads copies of pieces that include the pending adds. The set is
-// ordered by the layer's pages, so a piece needs only part of it, and nothing has to be sorted.
+// ordered by the layer's pages, so a piece needs only part of it, and needs no sorting.
 
-/// A set takes at most one `SHARE`th of the size of its layer.
+/// A set takes at most 1/`SHARE` of its layer's size.
 const SHARE: u64 = 8;
 
 /// The pending adds of a chain.

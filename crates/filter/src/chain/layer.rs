@@ -230,7 +230,7 @@ impl<G: Geometry> Layer<G> {
         self.geometry.contains_rest(&self.cells, self.probe(hash))
     }
 
-    /// Returns where an item's prefix lies: see [`Geometry::prefix`].
+    /// Returns the position of an item's prefix: see [`Geometry::prefix`].
     #[inline]
     pub(super) fn address(&self, hash: G::Hash) -> G::Address {
         self.geometry.address(hash)
@@ -358,7 +358,7 @@ impl<G: Geometry> Layers<G> {
         }
     }
 
-    /// Appends a layer, or changes nothing. `totals` are those of the layers with it.
+    /// Appends a layer, or changes nothing. `totals` include it.
     pub(super) fn push(&mut self, layer: Layer<G>, totals: Totals) -> Result<(), Error> {
         if let Self::Many { list, totals: known } = self {
             if list.capacity() == 0 {
@@ -513,7 +513,7 @@ impl Contents {
     }
 }
 
-// Where the items of a batch lie, computed once for consecutive layers with the same geometry. The buckets of a ring mostly
+// The positions of the items of a batch, computed once for consecutive layers with the same geometry. The buckets of a ring mostly
 // share theirs.
 
 /// The hashes of a batch, and the positions of its items in the last layer asked about.

@@ -177,7 +177,7 @@ impl<R: Rules> Chain<R> {
         &self.rules
     }
 
-    /// How it behaves when it is full.
+    /// Its behavior when full.
     pub fn scaling(&self) -> Scaling {
         self.rules.scaling()
     }

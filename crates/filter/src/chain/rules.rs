@@ -40,7 +40,7 @@ pub trait Rules: Clone + PartialEq + Debug {
     type Geometry: SupportsPending;
     /// A chain's place for its table of deleted items; `()` for a kind without one.
     type Deleted: DeletedSlot;
-    /// The most layers.
+    /// The maximum number of layers.
     const LAYERS_MAX: usize = LAYERS_MAX;
 
     /// Hashes an item.

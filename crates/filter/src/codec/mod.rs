@@ -63,7 +63,7 @@ pub enum Progress {
     Complete,
 }
 
-/// Why bytes were refused.
+/// The reason why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// They end too early.
@@ -131,7 +131,7 @@ impl std::fmt::Display for Error {
                 write!(f, "the chunk is out of order, it begins after the {arrived_bytes} bytes that have come")
             }
             Self::BeyondEnd => f.write_str("the chunk begins after the end of the filter"),
-            Self::TooLong => f.write_str("the chunk goes on past the end of its layer"),
+            Self::TooLong => f.write_str("the chunk extends past the end of its layer"),
             Self::Different => f.write_str("the chunk differs from the one that came before"),
             Self::NotADump => f.write_str("this is not a dump of a filter"),
             Self::NoRecords => f.write_str("a filter of this layout has no records"),

@@ -1,7 +1,7 @@
 //! The native layout, a blocked Bloom filter: the shape of a layer, and its lookups and inserts, the positions of an
 //! item's cells, and the operations that only pending adds and only counters have.
 //!
-//! An item's k cells lie in two blocks of 512 cells, at low rates in four, and all of them in one group of at most 4 KiB. With bits, an
+//! An item's k cells are in two blocks of 512 cells, at low rates in four, all in one group of at most 4 KiB. With bits, an
 //! item costs two or four cache misses and one page; a classic filter costs k of each. In a prototype with two blocks, on a filter of 1.2
 //! GiB (Zen 5), lookups in batches took 44-49 ns per item against 55-66 ns for a classic layout at k = 7, and 44-58 ns against 90-106 ns at
 //! k = 14. An add while a snapshot was being saved copied 0.92 pages against 4.2.
@@ -42,11 +42,11 @@ const ITEM_BLOCKS_MAX: usize = 4;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockedGeometry<const BLOCK: usize> {
-    /// Number of groups. All blocks of an item lie in one group.
+    /// Number of groups. All blocks of an item are in one group.
     pub groups: u64,
     /// Number of blocks per group, at most the number of blocks in a page.
     pub blocks_per_group: u16,
-    /// Number of different blocks in which the cells of an item lie: 2, or 4 with bits. Every group has at least this many blocks.
+    /// Number of different blocks with cells of an item: 2, or 4 with bits. Every group has at least this many blocks.
     pub blocks_per_item: u16,
     /// Number of cells per item, k, 1 to 64. They are divided evenly among the item's blocks; the first blocks may get one more.
     pub hashes: u32,
@@ -116,7 +116,7 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
 
     /// Whether a layer can have this geometry. Geometries of snapshots and dumps are checked with it.
     pub fn is_sound(&self) -> bool {
-        // Four cells of a prefix have to lie in the first block.
+        // Four cells of a prefix must be in the first block.
         let may_have_four = !BlockArray::<BLOCK>::ARE_COUNTERS && self.hashes >= LOW_RATE_HASHES_MIN;
         let has_item_blocks = self.blocks_per_item == 2 || self.blocks_per_item == 4 && may_have_four;
         let fields = self.groups >= 1
@@ -311,7 +311,7 @@ where
 // An item's cells in the native layout: two or four blocks of one group, and k cells in them. These positions are frozen, because a stored
 // filter must find its items in every later version. Bits and counters have the same positions.
 
-/// 2^64 divided by the golden ratio, an odd number: a multiplication by it carries every bit of a word towards the top.
+/// 2^64 divided by the golden ratio, an odd number: multiplying by it spreads every bit of a word upwards.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// [`GOLDEN`] to the powers 0, 1, 2 ...
 const POWERS: [u64; HASHES_MAX as usize + 1] = {

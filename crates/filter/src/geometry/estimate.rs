@@ -7,7 +7,7 @@ use super::BlockedGeometry;
 use super::sizing::to_f64;
 use crate::cells::{BLOCK_CELLS, Histogram};
 
-/// How full a layer is, estimated from at most 1 MiB of its cells.
+/// The fill of a layer, estimated from at most 1 MiB of its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FillEstimate {
     /// The fraction of its cells that are occupied, 0 to 1.

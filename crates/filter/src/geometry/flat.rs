@@ -1,4 +1,4 @@
-//! The classic layout of a Bloom filter (Bloom 1970), which other modules use: an item's k bits lie anywhere in one flat array. An item
+//! The classic layout of a Bloom filter (Bloom 1970), which other modules use: an item's k bits are anywhere in one flat array. An item
 //! costs k cache misses instead of the two of the native layout, so a batch prefetches its lines before it tests them.
 
 use std::ops::Range;

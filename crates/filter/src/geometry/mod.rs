@@ -1,4 +1,4 @@
-//! Where an item's cells are in a layer: in the native layout ([`BlockedBits`], and [`BlockedCounters`] with counters), or in other
+//! The positions of an item's cells in a layer: in the native layout ([`BlockedBits`], and [`BlockedCounters`] with counters), or in other
 //! modules' layouts ([`Flat`]). The chain and its batches are generic over [`Geometry`].
 
 mod blocked;
@@ -30,7 +30,7 @@ pub struct LayerDescription<G> {
     pub geometry: G,
 }
 
-/// Where an item's cells are. A value is the geometry of one layer.
+/// The positions of an item's cells. A value is the geometry of one layer.
 ///
 /// A lookup is split in two, because most absent items are rejected by their first cells:
 ///
@@ -54,7 +54,7 @@ pub trait Geometry: Copy + PartialEq + Debug {
     type Probe: Copy + Default;
     /// The first cells of an item, the same for all layers: enough to reject most absent items.
     type Prefix: Copy + Default;
-    /// Where the prefix of an item lies in one layer.
+    /// The position of an item's prefix in one layer.
     type Address: Copy + Default;
     /// The cells of a layer.
     type Cells: Cells + Debug;
@@ -85,7 +85,7 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn contains_rest(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
     /// Returns the prefix of an item, for layers with at least `hashes` cells per item.
     fn prefix(hash: Self::Hash, hashes: u32) -> Self::Prefix;
-    /// Returns where the prefix lies in this layer.
+    /// Returns the position of the prefix in this layer.
     fn address(&self, hash: Self::Hash) -> Self::Address;
     /// Prefetches the cells of a prefix.
     fn prefetch_prefix(&self, cells: &Self::Cells, address: Self::Address, prefix: &Self::Prefix);
@@ -97,7 +97,7 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn fill_estimate(&self, cells: &Self::Cells) -> FillEstimate;
 }
 
-/// The operations on a geometry that pending adds need: finding the hashes whose cells lie in a piece of a layer, and changing a copy of
+/// The operations on a geometry that pending adds need: finding the hashes with cells in a piece of a layer, and changing a copy of
 /// that piece. Only the native layout of bits supports pending adds; the defaults are for all other layouts.
 pub trait SupportsPending: Geometry {
     /// Whether adds to this layer may be pending, in a set that is ordered by the layer's pages.

@@ -19,7 +19,7 @@ pub const SMALL_FIRST_CAPACITY: u64 = 128;
 /// At this rate and above, a fixed filter gets extra bits for items that are mistaken for members while it fills, and so are not counted.
 pub const HIGH_RATE: f64 = 0.02;
 
-/// Below this rate, an item's cells lie in four blocks rather than two, which takes fewer bits.
+/// Below this rate, an item's cells are in four blocks rather than two, which takes fewer bits.
 pub const LOW_RATE: f64 = 1e-4;
 
 /// The rules by which a filter is sized, and by which a growing filter divides its rate among its layers. The policy's number is stored
@@ -122,7 +122,7 @@ pub fn hashes(rate: f64) -> u32 {
 }
 
 /// As [`bits_per_item`], for a [low rate](LOW_RATE) with four blocks per item: 2% above a classic Bloom filter at 10^-6, 3% at
-/// 10^-7. The correction is fitted to the model in `tests/figures`, like that of [`bits_per_item`].
+/// 10^-7. The correction is fitted to the model in `tests/figures`, as in [`bits_per_item`].
 pub fn bits_per_item_in_four(rate: f64) -> f64 {
     let digits = digits(rate);
     digits * LN_10 / (LN_2 * LN_2) * (1.0 + (0.000443 + 0.000023 * digits) * digits * digits)
@@ -140,9 +140,9 @@ pub fn hashes_in_four(rate: f64) -> u32 {
 /// With policy 1, they halve from layer to layer, mixed with a long flat tail, so that late layers cost less than with halving alone.
 ///
 /// With the later policies, the layers after a small first one have nearly equal shares: a layer that takes half of the memory should also take half
-/// of the rate, so among equal shares the large layers gain most. The first layer is part of every lookup for ever, and the number of cells
-/// that its few items set is random: the rate of the default first layer varies by 15% (standard deviation) from filter to filter. With a
-/// small share, this is negligible in a filter that has grown.
+/// of the rate, so among equal shares the large layers gain most. The first layer is part of every lookup, however large the filter
+/// becomes, and the number of cells that its few items set is random: the rate of the default first layer varies by 15% (standard
+/// deviation) from filter to filter. With a small share, this is negligible in a filter that has grown.
 pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
     if scaling == Scaling::Fixed {
         return 1.0;
@@ -197,7 +197,7 @@ pub(crate) const fn to_u64(number: f64) -> u64 {
     number as u64
 }
 
-/// How a full filter behaves.
+/// The behavior of a full filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// It refuses new items (NONSCALING).

@@ -42,7 +42,7 @@ impl ItemHash {
     }
 }
 
-/// How a native filter hashes its items.
+/// The hash of a native filter's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hasher {
     /// MurmurHash3, x64, 128 bit.

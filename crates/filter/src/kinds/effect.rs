@@ -29,7 +29,7 @@ impl ArgToken<'_> {
     }
 }
 
-/// A number in a replicated command. Most are those of the command before, whose text is then taken: formatting takes longer than
+/// A number in a replicated command. Most equal the number in the previous command, whose text is then reused: formatting takes longer than
 /// comparing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
@@ -58,7 +58,7 @@ pub(super) const fn rate(rate: f64) -> ArgToken<'static> {
     ArgToken::Number(Number::Rate(rate))
 }
 
-/// The most arguments after the key.
+/// The maximum number of arguments after the key.
 pub const WORDS_MAX: usize = 15;
 
 pub(super) fn push_args(push: &mut impl FnMut(ArgToken<'_>), words: &[ArgToken<'_>]) {

@@ -220,7 +220,7 @@ impl Filter {
         }
     }
 
-    /// How it behaves when it is full.
+    /// Its behavior when full.
     pub fn scaling(&self) -> Scaling {
         match_kind!(self, chain => chain.scaling(), ring => ring.spec().scaling)
     }

@@ -28,13 +28,13 @@ use crate::memory::{push, try_box};
 pub struct NativeSpec {
     /// The requested false positive rate, [`RATE_MIN`](sizing::RATE_MIN) to [`RATE_MAX`](sizing::RATE_MAX).
     pub rate: f64,
-    /// The requested capacity, at least 1: that of the first layer.
+    /// The requested capacity, at least 1: the capacity of the first layer.
     pub capacity: u64,
-    /// How it behaves when it is full.
+    /// Its behavior when full.
     pub scaling: Scaling,
     /// How it hashes.
     pub hasher: Hasher,
-    /// How its layers share the rate.
+    /// The rules by which its layers divide the rate.
     pub policy: Policy,
 }
 
@@ -199,8 +199,8 @@ impl NativeSpec {
         Ok(LayerDescription { rate, capacity, items: 0, geometry })
     }
 
-    /// See [`Spec::encode_args`](crate::kinds::Spec::encode_args). A reader takes a missing policy for the first if the command is an effect, and
-    /// for the newest if a client sends it.
+    /// See [`Spec::encode_args`](crate::kinds::Spec::encode_args). A missing policy means the first in an effect, and the newest in a
+    /// client's command.
     pub(super) fn encode_args(&self, mut push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
         use ArgToken::Bytes;
         let Self { rate, capacity, scaling, hasher, policy } = *self;
@@ -698,7 +698,7 @@ mod tests {
         let absent: Vec<u32> = (0..120).filter(|item| !has(&one, *item)).collect();
         // The other contains 20 to 39; neither contains 40 to 49; this one contains 50 to 59.
         assert_eq!(absent, (0..20).chain(40..50).collect::<Vec<_>>());
-        // The bits are those of 120 items, as an estimate.
+        // By estimate, the bits are of 120 items.
         let items = one.items();
         assert!(one.deleted_entries() == 30 && items.abs_diff(90) <= 2, "{items}");
         assert_eq!(one.add(&45u32.to_le_bytes(), &Unlimited), Ok(true));

@@ -19,10 +19,10 @@ use crate::hash::{Hasher, ItemHash};
 use crate::host::Ceiling;
 use crate::memory::block_bytes;
 
-/// The most layers of a packed filter: the default filter has 1,500 items then.
+/// The maximum number of layers of a packed filter: a default filter then holds 1,500 items.
 const LAYERS_MAX: usize = 4;
 
-/// The most blocks of a layer, a group of which has as many.
+/// The maximum number of blocks in a layer: one group.
 const LAYER_BLOCKS_MAX: usize = 64;
 
 /// The number of tags: they are below it.
@@ -43,7 +43,7 @@ pub struct PackedFilter {
     /// The items of the newest layer.
     items: u16,
     expansion: u8,
-    /// The cells per item of every layer, less one, whether they lie in four blocks, and whether the policy is another one than the first.
+    /// The cells per item of every layer, less one, whether they are in four blocks, and whether the policy is not the first.
     hashes: u8,
     /// A number of the owner's in the low 14 bits, whether cells may lack items, and whether the policy is the third.
     tag: u16,
@@ -385,7 +385,7 @@ impl PackedFilter {
             }
             None => {
                 let packed = Self::pack(filter, self.tag());
-                // The filter may have taken the list with it.
+                // The list may have been dropped with the filter.
                 has_list();
                 *self = packed?;
             }
@@ -553,7 +553,7 @@ mod tests {
         for (rate, capacity, expansion) in [(0.01, 1 << 16, 0), (0.01, 100, 256), (0.01, 5_000, 0), (1e-12, 1000, 0)] {
             assert!(!fits(&filter(rate, capacity, expansion)), "{rate} {capacity} {expansion}");
         }
-        // Another rate than the definition's, and an older layer that is not full.
+        // A rate other than the definition's, and an older layer that is not full.
         let mut full = filter(0.01, 100, 2);
         (0..150_u32).for_each(|item| _ = full.add(&item.to_le_bytes(), &Unlimited));
         let described: Vec<_> = full.layers().iter().map(Layer::description).collect();

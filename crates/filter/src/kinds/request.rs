@@ -17,7 +17,7 @@ pub struct Request {
     pub rate: f64,
     /// The capacity, at least 1.
     pub capacity: u64,
-    /// How it behaves when it is full.
+    /// Its behavior when full.
     pub scaling: Scaling,
     /// The value of SEED.
     pub seed: Option<Seed>,
@@ -27,7 +27,7 @@ pub struct Request {
     pub layout: Option<LayoutName>,
     /// The value of HASH.
     pub hash: Option<HashName>,
-    /// When it forgets items, if ever.
+    /// The rule by which it forgets items, if it does.
     pub forgets: Option<Retention>,
     /// The value of BUCKETS.
     pub buckets: Option<u32>,
@@ -44,7 +44,7 @@ pub struct Defaults {
     pub rate: f64,
     /// The capacity, at least 1.
     pub capacity: u64,
-    /// How a full filter behaves.
+    /// The behavior of a full filter.
     pub scaling: Scaling,
     /// The default layout for clients.
     pub layout: LayoutName,

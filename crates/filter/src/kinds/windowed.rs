@@ -30,7 +30,7 @@ use crate::memory::{push, reserve};
 pub const BUCKETS: u32 = 8;
 /// The fewest buckets.
 pub const BUCKETS_MIN: u32 = 3;
-/// The most buckets.
+/// The maximum number of buckets.
 pub const BUCKETS_MAX: u32 = 64;
 /// The number of layers of the whole ring up to which buckets grow. Beyond it, each bucket may still begin with one layer.
 const RING_LAYERS_MAX: usize = LAYERS_MAX - BUCKETS_MAX as usize;
@@ -66,7 +66,7 @@ pub struct WindowedSpec {
     pub hasher: Hasher,
     /// The rule by which it forgets items.
     pub forgets: Retention,
-    /// The most live buckets, [`BUCKETS_MIN`] to [`BUCKETS_MAX`].
+    /// The maximum number of live buckets, [`BUCKETS_MIN`] to [`BUCKETS_MAX`].
     pub buckets: u32,
 }
 

@@ -1,5 +1,5 @@
 //! The inputs of the fuzz targets: inputs that the neighbouring files generate and check, and inputs that fuzzing found, in `fuzz/corpus`.
-//! These tests, those of the server and `scripts/test --only fuzz` use them.
+//! Used by these tests, by the server's and by `scripts/test --only fuzz`.
 
 pub mod archive;
 pub mod cases;

@@ -85,7 +85,7 @@ fn rate_by_fill<const BLOCK: usize>(
     let mut sum = 0.0;
     for group in bytes.chunks_exact(BLOCK * blocks) {
         let fill: Vec<f64> = group.chunks_exact(BLOCK).map(|block| f64::from(ones(block)) / 512.0).collect();
-        // For each of the item's blocks: the powers of all fills, and those of the fills before each block, twice around the group.
+        // For each of the item's blocks: the powers of all fills, and of the fills before each block, twice around the group.
         let powers = |number: u32| fill.iter().map(move |fill| fill.powi(hashes_in(geometry, number).cast_signed()));
         let before: Vec<Vec<f64>> = (1..geometry.blocks_per_item.into())
             .map(|number| {
@@ -433,7 +433,7 @@ fn a_filter_of_a_thousand_equal_layers_keeps_its_rate() {
     measure_grown(1e-2, 1000, 1, &[1_000_000]);
 }
 
-/// Not only on average: the first layers stay in every lookup for ever, so a filter whose first items set many cells is a little worse for
+/// Not only on average: the first layers are part of every later lookup, so a filter whose first items set many cells is a little worse for
 /// its whole life. Each filter is measured by its fill at every size up to its last. An ordinary run measures the larger sizes with a few
 /// filters, a run with more effort with 300 and 40.
 #[test]
@@ -522,7 +522,7 @@ fn a_filter_takes_no_more_memory_than_promised() {
     let mut grown = new(0.01, 100);
     fill(&mut grown, 10_000_000, &mut 0);
     let far = bits(&grown, 10_000_000);
-    // Below 1e-4, fixed filters take few more bits than RedisBloom's, whose formula is that of a classic Bloom filter.
+    // Below 1e-4, fixed filters take few more bits than RedisBloom's, which uses the formula of a classic Bloom filter.
     for (rate, most) in [(9.9e-5, 1.012), (1e-5, 1.018), (1e-6, 1.025), (1e-7, 1.034), (1e-8, 1.045), (1e-12, 1.105)] {
         let spec = NativeSpec::murmur3(rate, 10_000_000, Scaling::Fixed, 1);
         let cells = spec.first_layer().unwrap().geometry.size_bytes() as f64 * 8.0 / 1e7;

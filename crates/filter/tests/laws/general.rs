@@ -184,7 +184,7 @@ fn damaged_bytes_are_refused_or_make_a_sound_filter(row: &Row) {
     }
 }
 
-/// Layers above 512 KiB are prefetched; those of at least 256 KiB are aligned to pages.
+/// Layers above 512 KiB are prefetched; layers of at least 256 KiB are aligned to pages.
 fn the_laws_hold_for_large_layers(row: &Row) {
     const LARGE: (u64, u32) = if cfg!(miri) { (200, 250) } else { (200_000, 250_000) };
     let buckets = if matches!(row.spec(0.01, 1), Spec::Windowed(_)) { 3 } else { 1 };

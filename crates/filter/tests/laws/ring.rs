@@ -1,5 +1,5 @@
 //! Laws of filters that forget: how long an item is found, how many items are remembered, refusals, and dumps of rings whose buckets begin
-//! and are dropped meanwhile.
+//! and are dropped during the dump.
 
 use std::collections::HashMap;
 
@@ -199,7 +199,7 @@ fn impossible_rings_are_refused() {
         (11, 0, "no bucket"),
         (11, 9, "more buckets than there may be"),
         (12, 1, "a slot twice"),
-        (12, 1 << 63, "a slot that is no number of a command"),
+        (12, 1 << 63, "a slot above the numbers of commands"),
         (13, START + 1001, "a bucket that ends before it begins"),
         (13, START - 5, "a bucket that takes items for longer than a span"),
         (14, START + 1001, "a bucket that ends after the next begins"),

@@ -119,7 +119,7 @@ pub fn rolling_pending() -> Row {
     pending(Kind { spec: |of| (kinds::ROLLING.spec)(&ring_of_pages(of)), ..kinds::ROLLING }, FIXED, 3000)
 }
 
-/// Returns the smallest capacity, at least that of a shape, for which the first layer consists of whole pages.
+/// Returns the smallest capacity, at least a shape's, for which the first layer consists of whole pages.
 pub fn whole_pages(of: &Shape, changed: impl Fn(NativeSpec) -> NativeSpec) -> u64 {
     let spec = |capacity| {
         changed(NativeSpec::new(of.rate, capacity, Scaling::from_expansion(of.expansion), Hasher::murmur3(1)))

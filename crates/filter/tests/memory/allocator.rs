@@ -33,7 +33,7 @@ pub struct Asked {
     pub bytes: u64,
     /// The peak of allocated bytes.
     pub bytes_max: u64,
-    /// The freed bytes, including those of refused requests.
+    /// The freed bytes, refused requests included.
     freed: u64,
 }
 

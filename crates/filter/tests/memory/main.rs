@@ -1,5 +1,5 @@
-//! What filters ask of the allocator: how often (`allocations.rs`), what they do when it refuses (the other files), and that their
-//! memory can be moved (`relocation.rs`).
+//! Filters and the allocator: the number of allocations (`allocations.rs`), refused ones (the other files), and moved memory
+//! (`relocation.rs`).
 //!
 //! Requests are refused one by one: every operation of a filter and every codec runs with the nth request failing, for n = 1, 2, 3
 //! ... until it succeeds. Each time it must return an error of memory and leave the filter unchanged. An infallible request would

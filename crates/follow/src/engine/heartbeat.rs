@@ -23,7 +23,7 @@ pub struct Heartbeat {
     next_description: Instant,
     /// A place in the log, and for each table a time (in milliseconds since 1970) at which the log ended there.
     pub(super) pending: Option<(Place, Vec<u64>)>,
-    /// The reason why there is no heartbeat.
+    /// The reason to withhold the heartbeat.
     objection: Option<String>,
     /// The time since which there has been no objection.
     fine_since: Option<Instant>,

@@ -388,7 +388,7 @@ mod tests {
         assert!(!journal.due(Place(MANY as u64)).is_every);
         let due = journal.due(Place(MANY as u64 + 1));
         assert_eq!((due.is_every, due.keys.len(), due.gone.len()), (true, 0, MANY + 1));
-        // A follower that reads the journal does not know the items.
+        // A follower that reads the journal cannot see the items.
         assert_eq!(read(&journal).due(Place(u64::MAX)).gone.len(), 0);
         let mut group = group(&[(6, "2", "k2", false), (7, "", "", false), (8, "1", "k1", false)]);
         group[1].steps = vec![(0, Step::Truncate)];

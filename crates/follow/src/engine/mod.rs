@@ -41,9 +41,9 @@ use crate::table::Table;
 const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest wait for the stream, so that a signal is noticed.
 pub const WAIT: Duration = Duration::from_millis(100);
-/// The most commands in one transaction of the server for a group with many rows.
+/// The maximum number of commands in one transaction of the server for a group with many rows.
 const COMMANDS: usize = 10;
-/// The most steps that wait in memory; beyond that, reading of the stream stops.
+/// The maximum number of steps that wait in memory; above it, the follower stops reading the stream.
 const STEPS: usize = 50_000;
 /// The interval at which the follower reports to the database and to other followers that it is alive, even without a heartbeat, for
 /// example during a fill.
@@ -135,7 +135,7 @@ impl Followed {
         Ok(())
     }
 
-    /// Executes the commands of a large group a few at a time, because the server serves no other client meanwhile.
+    /// Executes the commands of a large group a few at a time, because a transaction blocks the server's other clients.
     fn write_in_parts(&self, store: &mut Store, commands: &[Cmd]) -> Result<()> {
         commands.chunks(COMMANDS).try_for_each(|commands| self.write(store, commands))
     }

@@ -161,7 +161,7 @@ pub struct LogEnd {
     pub end: Place,
     /// A time at which the log ended at this place.
     pub time: Time,
-    /// The reason why there may be no heartbeat.
+    /// The reason to withhold the heartbeat, if any.
     pub objection: Option<String>,
 }
 

@@ -258,7 +258,7 @@ impl<S: Source> Follower<S> {
                 self.end_fill(index, rows, begin)
             }
             Ok(rows) => {
-                // The table may have been altered meanwhile.
+                // The table may have been altered in the meantime.
                 let followed = self.tables.get_mut(index).context("a table")?;
                 let lsn = followed.position;
                 // RENAME ends the leases that were granted without this filter. Values that readers have cached until now are deleted by
@@ -289,7 +289,7 @@ impl<S: Source> Follower<S> {
         self.note_fill(index, rows, begin)
     }
 
-    /// Copies the rows of a table, and announces the transactions that arrive meanwhile. The heartbeat continues if the old filter is
+    /// Copies the rows of a table, and announces the transactions that arrive during the copy. The heartbeat continues if the old filter is
     /// complete.
     fn copy_rows(&mut self, index: usize, table: &Table, state: FilterState) -> Result<u64> {
         let go_on = |follower: &mut Self| {

@@ -64,13 +64,13 @@ pub fn decode(format: Format, text: &[u8], tables: &[Wanted]) -> Result<Event> {
             (Some(schema), Some(payload)) if object.len() == 2 => match payload {
                 Value::Null => Ok(Event::default()),
                 Value::Object(payload) => debezium(payload, Some(schema), tables),
-                _ => bail!("its `payload` is no object"),
+                _ => bail!("its `payload` is not an object"),
             },
             _ => debezium(&object, None, tables),
         },
         (Format::Canal, Value::Object(object)) => canal(&object, tables),
         (Format::Maxwell, Value::Object(object)) => maxwell(&object, tables),
-        _ => bail!("it is no object"),
+        _ => bail!("it is not an object"),
     }
 }
 
@@ -127,7 +127,7 @@ fn debezium(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resul
                 fields(table, |column| row.get(column), |column| by_schema(schema, column)).map(Some)
             }
             None | Some(Value::Null) => Ok(None),
-            Some(_) => bail!("its `{name}` is no object"),
+            Some(_) => bail!("its `{name}` is not an object"),
         };
         let missing = |name: &str| format!("`{operation}` of {} has no `{name}`", table.name);
         let happened = match operation {
@@ -164,7 +164,7 @@ fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Resu
     if operation != "r" {
         let time =
             object.get("__source_ts_ms").context("it has no `__source_ts_ms`: add source.ts_ms to add.fields")?;
-        event.time_ms = Some(time.as_u64().context("its `__source_ts_ms` is no number")?);
+        event.time_ms = Some(time.as_u64().context("its `__source_ts_ms` is not a number")?);
     }
     for (index, table) in debezium_tables(object, "__", tables)? {
         check_keys(table)?;
@@ -262,7 +262,7 @@ fn canal(object: &Object, tables: &[Wanted]) -> Result<Event> {
     let before = object.get("old").and_then(Value::as_array);
     let named = named(tables, &name).flat_map(|table| rows.iter().enumerate().map(move |row| (table, row)));
     for ((index, table), (at, row)) in named {
-        let row = row.as_object().context("its `data` has a row that is no object")?;
+        let row = row.as_object().context("its `data` has a row that is not an object")?;
         let fields = |old: Option<&Object>| {
             let value = |column: &str| old.and_then(|old| old.get(column)).or_else(|| row.get(column));
             // Canal decodes every text as UTF-8.
@@ -347,7 +347,7 @@ fn field(value: &Value, texts: Texts) -> Result<Field> {
     let text = match value {
         Value::Null => return Ok(Field::Null),
         Value::Number(number) => {
-            ensure!(number.is_u64() || number.is_i64(), "a number that is no integer of 64 bits has lost its text");
+            ensure!(number.is_u64() || number.is_i64(), "the text of a number that is not a 64-bit integer is lost");
             match number.as_i64() {
                 // Debezium writes a BIGINT UNSIGNED as a signed integer.
                 Some(signed) if texts == Texts::Unsigned => signed.cast_unsigned().to_string(),
@@ -443,11 +443,11 @@ fn named<'t>(tables: &'t [Wanted], name: &str) -> impl Iterator<Item = (usize, &
 
 fn string<'v>(object: &'v Object, name: &str) -> Result<&'v str> {
     let value = object.get(name).with_context(|| format!("it has no `{name}`: {}", names(object)))?;
-    value.as_str().with_context(|| format!("its `{name}` is no text"))
+    value.as_str().with_context(|| format!("its `{name}` is not a text"))
 }
 
 fn number(object: &Object, name: &str) -> Result<u64> {
-    object.get(name).and_then(Value::as_u64).with_context(|| format!("its `{name}` is no time"))
+    object.get(name).and_then(Value::as_u64).with_context(|| format!("its `{name}` is not a time"))
 }
 
 /// Returns the names in an object, for an error.
@@ -668,10 +668,10 @@ mod tests {
             (Format::Debezium, "{", "not JSON"),
             (Format::Debezium, r#"{"id":7,"name":"x"}"#, "it has id, name. Flattened events need add.fields="),
             (Format::Debezium, r#"{"op":"x","source":{"ts_ms":1,"db":"shop","table":"users"}}"#, "its `op` is `x`"),
-            (Format::Debezium, r#"{"op":"c","source":{"db":"shop","table":"users"}}"#, "`ts_ms` is no time"),
+            (Format::Debezium, r#"{"op":"c","source":{"db":"shop","table":"users"}}"#, "`ts_ms` is not a time"),
             (Format::Debezium, r#"{"op":"d","source":{"ts_ms":1,"db":"shop","table":"users"}}"#, "has no `before`"),
-            (Format::Debezium, "7", "no object"),
-            (Format::Canal, "null", "no object"),
+            (Format::Debezium, "7", "not an object"),
+            (Format::Canal, "null", "not an object"),
             (Format::Canal, r#"{"type":"MERGE"}"#, "its `type` is `MERGE`"),
             (Format::Canal, r#"{"kind":"INSERT"}"#, "it has no `type`: it has kind"),
             (Format::Canal, r#"{"type":"INSERT","database":"a","table":"b","es":1,"data":null}"#, "binlog_format=ROW"),
@@ -717,9 +717,9 @@ mod tests {
         let null = decode(Format::Maxwell, insert("null").as_bytes(), &tables).unwrap();
         assert_eq!(null.changes, [(0, Happened::Row { old: None, new: Some(vec![Field::Null]) })]);
         for (texts, id, part) in [
-            (Texts::Integer, "18446744073709551616", "no integer of 64 bits"),
-            (Texts::Any, "1.0", "no integer of 64 bits"),
-            (Texts::Integer, "1e3", "no integer of 64 bits"),
+            (Texts::Integer, "18446744073709551616", "not a 64-bit integer"),
+            (Texts::Any, "1.0", "not a 64-bit integer"),
+            (Texts::Integer, "1e3", "not a 64-bit integer"),
             (Texts::Integer, "\"007\"", "the type that `key` of the table says"),
             (Texts::Integer, "\"dzWUAA==\"", "`key`"),
             (Texts::Integer, "\"\"", "`key`"),

@@ -14,7 +14,7 @@ use redis::{Pipeline, Value, cmd, from_redis_value};
 use crate::engine::position::Place;
 use crate::server::{Options, Server, shown};
 
-/// The most objects that are read at once.
+/// The maximum number of objects read at once.
 const MOST: usize = 1000;
 
 /// An object, and its place in the stream.
@@ -54,7 +54,7 @@ impl Input {
     }
 }
 
-/// Standard input. A separate thread reads it, so that the follower can do other work meanwhile.
+/// Standard input. A separate thread reads it, so that the follower is never blocked on input.
 #[derive(Default)]
 pub struct Lines {
     /// `None` until the first call of `receive`, because nothing may be read before a position is stored.
@@ -136,7 +136,7 @@ impl Stream {
         self.server.reconnect(Duration::ZERO)?;
         let info: String = from_redis_value(self.server.ask(cmd("INFO").arg("replication"), &self.key)?)?;
         let replid = info.lines().find_map(|line| line.strip_prefix("master_replid:"));
-        replid.context("INFO does not tell master_replid")?.trim().clone_into(&mut self.replid);
+        replid.context("INFO lacks master_replid")?.trim().clone_into(&mut self.replid);
         self.after = after;
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Stream {
             return Ok((self.place((0, 0), 0), 0));
         }
         let info: HashMap<String, Value> = from_redis_value(self.server.checked(info, &self.key)?)?;
-        let field = |name: &str| info.get(name).cloned().with_context(|| format!("XINFO STREAM does not tell {name}"));
+        let field = |name: &str| info.get(name).cloned().with_context(|| format!("XINFO STREAM lacks {name}"));
         let id: String = from_redis_value(field("last-generated-id")?)?;
         let place = self.place(parse_id(&id)?, from_redis_value(field("entries-added")?)?);
         Ok((place, from_redis_value(field("length")?)?))

@@ -3,8 +3,8 @@
 //! Such a stream contains neither the rows of a table nor the end of the database's log. `bloomgate load` fills the filter, from rows that
 //! are newer than the beginning of the stream. Applying a change twice is harmless, because the stream has the order of the log. A time of
 //! the database in an event determines the progress of the stream: everything that was committed before it has been applied. The heartbeat
-//! lives until `max-lag` after the newest time, and ends as soon as a tool repeats itself, because a repeated delete may remove the item of
-//! a row that was inserted again since.
+//! expires `max-lag` after the newest time, and ends as soon as a tool repeats itself, because a repeated delete may remove the item of a
+//! row that was inserted again since.
 
 mod decode;
 mod input;
@@ -31,7 +31,7 @@ use crate::template::{Column, Texts};
 const NOWHERE: &str = "-";
 /// The pause in the stream after which a transaction counts as ended. Its entries follow each other in the log without a pause.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The most tables that are reported as not followed.
+/// The maximum number of tables reported as not followed.
 const OTHERS: usize = 20;
 
 /// The source of a tool's changes.

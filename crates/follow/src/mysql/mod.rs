@@ -27,7 +27,7 @@ use crate::engine::store::IncompleteLog;
 use crate::engine::{LogEnd, Source, Time, WAIT};
 use crate::table::Table;
 
-/// The most events that are read in one iteration of the loop, because events of other tables may never end.
+/// The maximum number of events read in one iteration of the loop, because events of other tables may never end.
 const BURST: u32 = 10_000;
 /// The numbers of errors: a table is locked, its definition has changed since the snapshot, and the log cannot be read from a position.
 const LOCKED: [u16; 2] = [1205, 1412];

@@ -207,7 +207,7 @@ impl LogStream {
         // With a timeout of zero, tokio would not check whether an event has arrived.
         match self.runtime.block_on(async { timeout(wait.max(Duration::from_micros(100)), next).await }) {
             Ok(Some(event)) => event.map(Some).map_err(plain),
-            Ok(None) => bail!("the database has ended its log"),
+            Ok(None) => bail!("the database ended its log"),
             Err(_) => Ok(None),
         }
     }

@@ -160,7 +160,7 @@ fn no_promise_needs_these() {
     }
 }
 
-/// How large the bounds are.
+/// The size of the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// For every run of the tests.

@@ -1,4 +1,4 @@
-//! How the callers of one process share fetches and loads of a row, checked exhaustively over small bounds: two processes with
+//! The sharing of fetches and loads of a row among the callers of one process, checked exhaustively over small bounds: two processes with
 //! one to three callers each, as `clients/typescript/src/flights.ts` and `read.ts` have them, and a writer.
 //!
 //! The server has the properties that the guard's model proves: one lease, no fill with a void token. Every command and every reply may be

@@ -157,7 +157,7 @@ pub struct Server {
     pub heartbeat: Option<bool>,
     /// The period of the follower.
     pub period: u8,
-    /// The rule that is left out.
+    /// The omitted rule.
     pub without: Option<Rule>,
 }
 

@@ -1,5 +1,5 @@
 //! The state of the model: the row in the database, the server, readers, writers, a refill, a follower with its heartbeat. Each step of a
-//! client that others can observe is a separate transition, so that any client can stop between any two, for a while or for ever. A model
+//! client that others can observe is a separate transition, so that any client can stop between any two, for a while or forever. A model
 //! can omit any one of the rules.
 
 use stateright::{Model, Property};
@@ -385,9 +385,9 @@ pub enum Rule {
     OpenBeforeCommit,
     /// BF.CHANGED when the cache key enters the hash.
     AnnounceOpening,
-    /// The cache key leaves the hash after the commit is visible.
+    /// The cache key is removed from the hash after the commit is visible.
     ReleaseAfterCommit,
-    /// BF.CHANGED when the cache key leaves the hash.
+    /// BF.CHANGED when the cache key is removed from the hash.
     AnnounceRelease,
 
     // The heartbeat: the key for WHILE.

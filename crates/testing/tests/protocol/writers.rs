@@ -30,7 +30,7 @@ pub enum Step {
     AwaitDel,
     /// The cache key enters the hash for UNLESS; with BF.CHANGED in the same transaction, if true.
     Open(bool),
-    /// The cache key leaves the hash; with BF.CHANGED, if true; with BF.DEL in the same transaction, if the second is true.
+    /// Removes the cache key from the hash; if true, with BF.CHANGED; if the second is true, with BF.DEL in the same transaction.
     Release(bool, bool),
     /// The writer has finished: from now on, readers must not get an older answer. Takes no time.
     Finished,

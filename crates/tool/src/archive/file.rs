@@ -202,7 +202,7 @@ impl Partial {
         // A thread, because the run may be blocked on a server or on input when a signal arrives.
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                // The lock prevents the file from being created or renamed meanwhile.
+                // The lock prevents other processes from creating or renaming the file.
                 let mut path = caught.path();
                 delete(&mut path);
                 // Ends the process as the signal would.

@@ -50,7 +50,7 @@ const TAG_DATABASE: u8 = 7;
 const PACKED_NOT: u8 = 0;
 const PACKED_ZSTD: u8 = 1;
 
-/// How a filter's data was read and is restored.
+/// The method by which a filter's data was read and is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
     /// BF.SCANDUMP and BF.LOADCHUNK.
@@ -80,7 +80,7 @@ pub struct Head {
     pub type_name: String,
     /// The kind of filter: `native`, `windowed`, `counting`, `redisbloom` or `valkey-bloom`.
     pub kind: String,
-    /// How its data was read.
+    /// The method by which its data was read.
     pub mode: ReadMode,
     /// The time to live in milliseconds when it was dumped.
     pub ttl_ms: Option<u64>,

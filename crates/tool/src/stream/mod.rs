@@ -15,7 +15,7 @@ pub use field::{Column, Field};
 pub use reader::Lines;
 
 // Batches in flight: several are sent before the first reply is read. Every batch gets its answers, even if the connection is lost or a
-// slot migrates meanwhile.
+// slot migrates.
 
 /// The maximum number of batches in flight.
 const BATCHES_AT_ONCE: usize = 8;
@@ -43,7 +43,7 @@ pub struct Answered<B> {
     pub answers: Vec<Answer>,
     /// Whether a part was sent twice.
     pub is_sent_again: bool,
-    /// Why items were refused.
+    /// The reasons why items were refused.
     pub error: Option<anyhow::Error>,
 }
 
@@ -89,7 +89,7 @@ impl<'a, B: Batch> Flow<'a, B> {
         self.waiting.is_empty()
     }
 
-    /// Sends a batch. If the connection is lost meanwhile, [`Self::receive`] reports it.
+    /// Sends a batch. If the connection is lost, [`Self::receive`] reports it.
     pub fn send(&mut self, batch: B) -> Result<()> {
         let items = batch.items();
         let mut parts: Vec<_> =

@@ -41,7 +41,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// How a type of keys migrates.
+/// The way in which a type of keys migrates.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// A filter, which bloomgate loads as it is.

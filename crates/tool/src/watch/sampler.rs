@@ -124,7 +124,7 @@ impl Sampler {
         Ok(is_counted.then(|| COUNTERS.map(|field| total(&infos, field))))
     }
 
-    /// Compares the totals with those of the last sample.
+    /// Compares the totals with the last sample.
     fn speeds(&mut self, counts: Counts<u64>) -> Option<Counts<f64>> {
         let now = Instant::now();
         let (then, before) = self.counted.replace((now, counts))?;
@@ -238,7 +238,7 @@ impl Sample {
 #[derive(Clone, Default)]
 pub(super) struct Filter {
     pub key: Vec<u8>,
-    /// The reply to BF.STATS; `None` if it was not requested, or if the server does not know the command.
+    /// The reply to BF.STATS; `None` if it was not requested, or if the server lacks the command.
     pub stats: Option<Stats>,
     pub items: u64,
     pub capacity: u64,

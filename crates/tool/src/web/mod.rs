@@ -243,9 +243,8 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
     response
 }
 
-// Decides which requests are answered: those of this page and of programs on this machine. A page of another site can also make the browser
-// send requests here. Such requests are recognised by their `Host` header (another name means DNS rebinding), and by `Sec-Fetch-Site` and
-// `Origin`.
+// Admits requests of this page and of programs on this machine. A page of another site can also make the browser send requests here. Such
+// requests are recognised by their `Host` header (another name means DNS rebinding), and by `Sec-Fetch-Site` and `Origin`.
 
 /// The header that the page sends with each query. Pages of other sites would need a preflight request, which is refused.
 const PAGE_HEADER: &str = "x-bloomgate";
@@ -261,7 +260,7 @@ pub enum Route {
     Api,
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Its method is neither GET nor HEAD.

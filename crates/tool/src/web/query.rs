@@ -27,7 +27,7 @@ impl Query {
     }
 }
 
-// How the page and the metrics show keys, and how requests identify them.
+// The forms in which the page and the metrics show keys, and requests identify them.
 
 /// Shows a key to people. Text is unchanged; invisible characters, characters that change how a line looks, and bytes that are not text are
 /// escaped (`\n`, `\\`, `\u{202e}`, `\xff`). A long key is [cut](clipped). Two keys never have the same form.

@@ -127,7 +127,7 @@ impl Sampler {
         }
         if let Some(server) = &mut self.server {
             for node in server.nodes() {
-                // Sampling must not protect filters from eviction. Servers before 7.2 do not know the command.
+                // Sampling must not protect filters from eviction. Servers before 7.2 lack the command.
                 _ = server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
             }
         }
@@ -419,7 +419,7 @@ pub struct State {
     last: Option<Totals>,
     /// The rates of change between the last two samples.
     pub rates: Option<Rates>,
-    /// When the pending command was sent, if the server has not replied yet.
+    /// The time when the pending command was sent, if the server has not replied yet.
     pub sent_at: Option<Instant>,
 }
 
@@ -499,7 +499,7 @@ pub fn now_ms() -> u64 {
 
 // Histories with a bounded number of points. A series covers a whole run and becomes coarser the longer it runs.
 
-/// The maximum number of points. When it is reached, every second point is dropped.
+/// The maximum number of points. Once it is reached, every second point is dropped.
 const POINTS_MAX: usize = 480;
 
 /// A value over time.

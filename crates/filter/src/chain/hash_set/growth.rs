@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::memory::reserve;
 
-/// The most bits that index the directory: 2^20 elements of 4 bytes, with segments for 3 billion hashes. There must be a limit,
-/// because hashes that share more bits could not be separated by splits.
+/// The maximum number of bits that index the directory: 2^20 elements of 4 bytes, with segments for 3 billion hashes. There must be a
+/// limit, because hashes that share more bits could not be separated by splits.
 const DEPTH_MAX: u32 = 20;
 
 /// The number of hashes by which the short list grows.

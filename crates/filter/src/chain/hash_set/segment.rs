@@ -25,7 +25,7 @@ const BUCKET_SLOTS: usize = LINE_TAGS;
 pub(super) const BUCKET_BYTES: u64 = (BLOCK_BYTES + BUCKET_SLOTS * ENTRY_BYTES) as u64;
 /// The hashes per bucket at which a table grows. One bucket in eight is full then.
 pub(super) const BUCKET_ROOM: usize = 26;
-/// The most hashes of a table, fifteen sixteenths of its slots.
+/// The maximum number of hashes in a table, fifteen sixteenths of its slots.
 pub(super) const ENTRIES_MAX: usize = most_of(BUCKETS_MAX);
 /// The offsets in a line of the number of hashes in its bucket, and of the bitmap of kinds that overflowed past it.
 const USED_AT: usize = 62;

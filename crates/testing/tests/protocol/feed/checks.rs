@@ -257,7 +257,7 @@ pub fn eventual_loss(size: Size, without: Option<Rule>) -> World {
     World { losses: 1, drops: 1, starts: if size == Size::Large { 2 } else { 1 }, has_zombies: false, ..base }
 }
 
-/// A follower that stops at any moment and continues at another one, or never, and changes meanwhile. Readers give FRESH.
+/// A follower that stops at any moment and continues at a later one, or never, while rows change. Readers give FRESH.
 pub fn dead_follower(_: Size, without: Option<Rule>) -> World {
     let base = world(Mode::Eventual, true, &[Op::Delete, Op::Put], without);
     World { readers: 2, periods: 2, starts: 0, has_zombies: false, ..base }

@@ -7,7 +7,7 @@ use super::follower::{Follower, Move};
 use crate::server::{Answer, Fill, How, Name, READERS, ReaderId, Record, Server, Version};
 use crate::world::Rule as GuardRule;
 
-/// When transactions become visible.
+/// The order in which transactions become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Eventual,
@@ -73,7 +73,7 @@ impl Store {
         self.open.is_some() || self.all_open.is_some()
     }
 
-    /// An instance other than that of the readers' filter.
+    /// An instance other than the instance of the readers' filter.
     fn other_instance(&self) -> u8 {
         self.server.filters[Name::Rows as usize].map_or(2, |filter| 3 - filter.instance)
     }

@@ -55,7 +55,7 @@ function words() {
 async function calculate() {
   const number = ++requests;
   const answer = await ask("plan", words());
-  // The user may have typed more meanwhile.
+  // The user may have typed more in the meantime.
   if (number !== requests) return;
   answered = answer.error ? null : answer;
   byId("plan-charts").hidden = answered === null;
