@@ -18,7 +18,7 @@ use testing::{Connection, Reply};
 const ITEMS: [u64; 7] = [1, 20, 100, 300, 700, 1500, 3100];
 /// Pipelined commands.
 const PIPELINE: u64 = 500;
-/// How often the filters are saved and loaded per round.
+/// Saves and loads of the filters per round.
 const SAVES: usize = 3;
 
 /// The measures, in the order of the rows.
