@@ -1,5 +1,5 @@
 """The guard from Python, with redis-py: how a service reads, writes and deletes rows. docs/guard.md has the protocol. The
-client's socket timeout has to be longer than LEASE_MS, because the server may hold a reply back for that long."""
+client's socket timeout must be longer than LEASE_MS, because the server may withhold a reply for that long."""
 
 import time
 

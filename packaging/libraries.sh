@@ -7,7 +7,7 @@
 zig=$target/zig
 cross=$target/cross
 
-# The oldest glibc that the libraries need: that of Red Hat Enterprise Linux 7.
+# The oldest supported glibc, from Red Hat Enterprise Linux 7.
 glibc=2.17
 
 # The targets of rustc for which the module is built.

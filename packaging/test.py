@@ -138,12 +138,12 @@ def release() -> None:
 
 
 STORE = PACKAGES / "containers"
-"""podman's images and containers of this script. They do not mix with those of the user."""
+"""podman's images and containers of this script. They are separate from the user's."""
 
 
 def podman(*words: object, text: str | None = None, may_fail: bool = False) -> str:
-    # podman's own limits are above those of many machines, and raising a limit needs a privilege that root may lack. Where both versions
-    # of control groups are mounted, runc runs, and Debian's crun does not.
+    # podman's own limits are above those of many machines, and raising a limit needs a privilege that root may lack. If both versions of
+    # control groups are mounted, runc runs, but Debian's crun does not.
     engine = '[engine]\nruntime = "runc"\n' if Path("/sys/fs/cgroup/unified").is_dir() else ""
     settings, temporary = STORE.with_suffix(".conf"), STORE.with_suffix(".tmp")
     temporary.mkdir(parents=True, exist_ok=True)

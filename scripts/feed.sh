@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The demonstration of scripts/run --feed, which sources this file: a table with writers that do not know the guard, the
-# follower, and a reader. What differs between PostgreSQL and MariaDB is in the first part.
-# shellcheck disable=SC2034,SC2154  # scripts/run sets some of these variables, and reads others
+# The demonstration of scripts/run --feed, which sources this file: a table with writers that do not use the guard, the follower,
+# and a reader. The first part has the differences between PostgreSQL and MariaDB. shellcheck disable=SC2034,SC2154  # scripts/run
+# sets some of these variables, and reads others
 
 # The folder of the database's data and socket.
 home=$folder/database
@@ -86,7 +86,7 @@ reader() {
   token=$(sed -n 2p <<<"$reply")
 }
 
-# writer STATEMENT: a program that knows nothing of the guard. Returns when the follower has applied the change.
+# writer STATEMENT: a program that does not use the guard. Returns when the follower has applied the change.
 writer() {
   say "\$ $client shop $execute \"$1\""
   "${shell[@]}" "$execute" "$1" shop
@@ -94,7 +94,7 @@ writer() {
   within_a_minute "the follower did not apply the change" "$folder/follow.log" applied
 }
 
-# Whether the heartbeat stands for a time of the server after the last write. It is in the first line of its value.
+# Whether the heartbeat includes the last write. It is in the first line of its value.
 applied() {
   local heartbeat
   heartbeat=$(ask GET '{users}:feed' | head -n 1)

@@ -160,7 +160,7 @@ use_installed() {
   fi
 }
 
-# every_server: prints the servers of BLOOMGATE_SERVERS, or else those of the PATH and those that scripts/setup --test installed.
+# every_server: prints the servers of BLOOMGATE_SERVERS, or else the servers on the PATH and from scripts/setup --test.
 every_server() {
   local program
   if [ -n "${BLOOMGATE_SERVERS:-}" ]; then

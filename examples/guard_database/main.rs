@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The example creates a table in SQLite and looks up rows in each way, on this machine and with a network to the server; nine in ten do not
-//! exist. The guard is that of the crate `bloomgate-client`. The argument is the URL of a server with the module (its key `known-pages` is replaced):
+//! exist. The guard is from the crate `bloomgate-client`. The argument is the URL of a server with the module (its key `known-pages` is replaced):
 //!
 //! ```text
 //! cargo run --release -p bloomgate-tool --example guard_database redis://127.0.0.1:6379

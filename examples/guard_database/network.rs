@@ -19,7 +19,7 @@ pub fn through_network(client: &Client) -> Result<Client> {
     let entry = ConnectionAddr::Tcp("127.0.0.1".to_owned(), listener.local_addr()?.port());
     thread::spawn(move || {
         for inner in listener.incoming().flatten() {
-            // A connection that fails is closed, and its client says so.
+            // A failed connection is closed, and its client reports that.
             _ = TcpStream::connect((host.as_str(), port)).and_then(|outer| join(inner, outer));
         }
     });

@@ -11,7 +11,7 @@ use redis::{Cmd, Connection, ConnectionLike, FromRedisValue, RedisResult, Value,
 
 use crate::pages::Pages;
 
-/// The number of round trips to Redis since the last reset, without those of the guard, which counts them itself.
+/// The number of round trips to Redis since the last reset, without the guard's, which it counts itself.
 pub static ROUND_TRIPS: AtomicUsize = AtomicUsize::new(0);
 
 const VALUE_SECONDS: u64 = 60;

@@ -1,6 +1,6 @@
 """Runs the steps of scripts/test: each is a process of its own, this program with --only, so a step runs alone as it runs among others.
 
-A step ends with status 0, or 77 if it cannot run here. What it prints is counted: the summaries of cargo's test runner, pytest, node and
+A step ends with status 0, or 77 if it cannot run here. Its output is counted: the summaries of cargo's test runner, pytest, node and
 the cases of the specification."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ fresh clone, half of which is compilation.
                BLOOMGATE_BASE; by default, from origin/main, or on origin/main itself from its last commit older than a day.
                Without such a commit, everything has changed
   --deep       runs, instead, everything that scripts/test does not: all of the above whatever has changed, AddressSanitizer, the
-               models within larger bounds, and the tool and the module on all servers besides those of the PATH,
+               models within larger bounds, and the tool and the module on all servers besides those on the PATH,
                except most reliability tests and the tests of long chains and eviction
   --soak TIME  runs, for about a TIME such as 8h or 30m, the tests that find more the longer they run: half of it ordinary use, in
                which nothing may grow, then fuzzing, kills, faults, accuracy and memory checkers
@@ -40,8 +40,8 @@ fresh clone, half of which is compilation.
   --list       lists the steps and their words
   --help       prints this text
 
-A step whose tool or server is missing is left out with a line that says so, and counts as skipped. The run ends with the
-seconds of each step, with what was left out, with what failed, and with the number of tests and checks that passed, failed and
+A step whose tool or server is missing is skipped with a line in the output. The run ends with the
+seconds of each step, the skipped and the failed steps, and the number of tests and checks that passed, failed and
 were skipped."""
 
 WORK = TARGET / "test"
@@ -213,7 +213,7 @@ def finish_if_failed() -> None:
 
 
 def finish() -> None:
-    """Prints the table of the steps, what was left out, what failed, and the totals, and exits."""
+    """Prints the table of the steps, the skipped and the failed ones, and the totals, and exits."""
     headline("Seconds of each check")
     for seconds, *_, title in sorted(outcomes, reverse=True):
         print(f"{seconds:6}  {title}")

@@ -200,7 +200,7 @@ def on_release(release: str, *words: str) -> None:
 
 
 def java_cases(kinds: list[str], lettuce: str = "") -> bool:
-    """Runs the cases with this version of Lettuce, or with that of pom.xml."""
+    """Runs the cases with this version of Lettuce, or with the one in pom.xml."""
     listing = TARGET / "java/libraries"
     listing.parent.mkdir(parents=True, exist_ok=True)
     choice = [f"-Dlettuce.version={lettuce}"] if lettuce else []
@@ -317,7 +317,7 @@ def libraries(*words: str) -> None:
         run("tar", "-xzf", next((home / "python").glob("redis-*.tar.gz")), "-C", source, "--strip-components", "1")
     install_with_npm(home / "node", tests / "node")
     for name, copy in (("go", copy_go_libraries), ("java", copy_java_libraries)):
-        # Without this file, the tests leave out the programs in the language.
+        # Without this file, the tests omit the programs in the language.
         (home / name / "installed").unlink(missing_ok=True)
         try:
             copy(home / name, tests / "libraries")

@@ -77,7 +77,7 @@ def fuzz(*words: str) -> None:
     seconds = rest.pop(0) if not task and rest and re.fullmatch("[1-9][0-9]*", rest[0]) else "20"
     for name in rest:
         if name not in ALL:
-            fail(f"`{name}` is no number of seconds and not a target; the targets:", *ALL)
+            fail(f"`{name}` is neither a number of seconds nor a target; the targets:", *ALL)
     targets = rest or ALL
     if task:
         return corpus(*task, *targets)

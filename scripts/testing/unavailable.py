@@ -30,7 +30,7 @@ def may_have_huge_pages() -> bool:
 
 
 def unavailable() -> list[str]:
-    """Prints what is missing. Returns the words with which cargo's test runner leaves out the tests that need it."""
+    """Prints the missing requirements. Returns the words with which cargo's test runner skips the tests that need them."""
     environment = os.environ.get
     requirements = [
         (environment("BLOOMGATE_PEERS"), "tests beside RedisBloom itself: BLOOMGATE_PEERS names no folder with its libraries", "peers:: redisbloom_itself"),

@@ -266,7 +266,7 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
 /// Only the server may call it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
-    // SAFETY: the server's context begins with a pointer to the function that gives the others, and there are as many
+    // SAFETY: the server's context begins with a pointer to the function that returns the others, and there are as many
     // arguments as described.
     unsafe {
         let first_word = context.cast::<*mut c_void>();
@@ -360,7 +360,7 @@ unsafe fn text_of<'a>(string: *mut c_void) -> Option<&'a CStr> {
 /// Replies with a number.
 ///
 /// # Safety
-/// The context must be that of a command.
+/// The context must belong to a command.
 unsafe fn reply_number(context: *mut c_void, number: c_longlong) -> c_int {
     // SAFETY: the caller's promise; the server's function, of this type.
     unsafe { REPLY_NUMBER.get::<ReplyNumber>().map_or(ERR, |reply| reply(context, number)) }
@@ -421,7 +421,7 @@ unsafe extern "C" fn notified(context: *mut c_void, _words: *mut *mut c_void, _c
 /// Replies with counters and resets them.
 ///
 /// # Safety
-/// The context must be that of a command.
+/// The context must belong to a command.
 unsafe fn counters_out(context: *mut c_void, counters: &[&AtomicU64]) -> c_int {
     // SAFETY: the caller's promise; the functions are of these types.
     unsafe {
