@@ -46,7 +46,7 @@ type flight struct {
 	flights *flights
 	row     *row
 	id      string
-	// begun and asked are times of the clock.
+	// begun and asked are times on the clock.
 	begun, asked uint64
 	ended, waits bool
 	// token is the token of the lease.

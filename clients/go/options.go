@@ -166,7 +166,7 @@ func (o *options) check(isCluster bool) error {
 	case o.feed && (len(o.announceTo) > 0 || o.durability.isAsked()):
 		return refused("with a feed the follower announces changes: AnnounceTo, Replicas and AOF have no effect")
 	case o.fresh != 0 && (!o.feed || o.fresh < o.lease):
-		return refused("Fresh needs Feed, and is at least the lease")
+		return refused("Fresh needs Feed, and must be at least the lease")
 	case o.durability.isAsked() && isCluster:
 		return refused("Replicas and AOF need the client of a single server")
 	}

@@ -285,7 +285,7 @@ func (g *Guard[T]) convert(rows []*T) (encoded [][]byte, decoded []*T, err error
 		}
 		again, err := g.codec.Decode(data)
 		if err != nil {
-			return nil, nil, refused("the codec cannot decode what it has encoded: %w", err)
+			return nil, nil, refused("the codec cannot decode its own encoding: %w", err)
 		}
 		// An empty slice is a row, too.
 		encoded[i], decoded[i] = append([]byte{}, data...), &again
@@ -361,7 +361,7 @@ func (c *call[T]) run(ctx context.Context, loads []*flight, failed func(isCancel
 
 // fatal returns the error for other callers of a load that panicked or ended its goroutine.
 func fatal(ids []string, cause any) error {
-	failed := &Error{Kind: ErrLoadFailed, IDs: ids, Err: errors.New("the load has ended its goroutine")}
+	failed := &Error{Kind: ErrLoadFailed, IDs: ids, Err: errors.New("the load ended its goroutine")}
 	if err, isError := cause.(error); isError {
 		failed.Err = fmt.Errorf("the load panicked: %w", err)
 	} else if cause != nil {
@@ -420,7 +420,7 @@ func (c *call[T]) unguarded(ctx context.Context, ids []string, into map[string]*
 			}
 			row, _, err := c.decode(*given.answer)
 			if err != nil {
-				return refused("the codec cannot decode what it has decoded for another caller: %w", err)
+				return refused("the codec cannot decode a value that it decoded for another caller: %w", err)
 			}
 			into[one.id] = row
 		}

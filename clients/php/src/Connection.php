@@ -23,7 +23,7 @@ final class Connection {
      * @param float $timeout how many seconds a command may take, apart from its wait in the server
      */
     public function __construct(private readonly \Closure $connect, public readonly float $timeout = 1.0) {
-        if (!($timeout > 0)) throw new Refused("timeout is more than 0 seconds, not $timeout");
+        if (!($timeout > 0)) throw new Refused("timeout must be more than 0 seconds, not $timeout");
     }
 
     /**

@@ -28,7 +28,7 @@ class UnexpectedReply extends BloomgateException {}
 /** A row has no cached value, and its last load failed: the row is not loaded again until the back-off ends. */
 class LoadFailed extends BloomgateException {
     public function __construct(public readonly string $id) {
-        parent::__construct("the row \"$id\" has no cached value, and its last load has failed");
+        parent::__construct("the row \"$id\" has no cached value, and its last load failed");
     }
 }
 

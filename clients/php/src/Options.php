@@ -56,7 +56,7 @@ final class Options {
         }
         if ($fresh > 0 && !$feed) throw new Refused('fresh needs feed: there is no heartbeat without it');
         if ($fresh > 0 && $fresh < $lease) {
-            throw new Refused("fresh is at least lease, $lease, not $fresh: a slow load would serve only its own caller");
+            throw new Refused("fresh must be at least lease, $lease, not $fresh: a slow load would serve only its own caller");
         }
         $this->failSafeMs = (int) round($failSafe * 1000);
     }

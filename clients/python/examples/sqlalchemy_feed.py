@@ -1,5 +1,5 @@
 """A service in front of the table `users` of docs/feed.md. It writes with SQLAlchemy, without the guard, and reads through the
-guard. README.md beside this file describes how to run it."""
+guard. README.md in this folder describes how to run it."""
 
 from __future__ import annotations
 

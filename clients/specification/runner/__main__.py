@@ -110,7 +110,7 @@ def refuse(case: dict[str, Any], adapter: Adapter) -> None:
         on_a_scripted_server(case, adapter, 2)
     except (Failed, SpecificationError) as error:
         if wanted not in str(error):
-            raise Failed(f"it fails with another text than `{wanted}`: {error}") from error
+            raise Failed(f"it fails with a text other than `{wanted}`: {error}") from error
     else:
         raise Failed(f"it does not fail with `{wanted}`")
 

@@ -102,7 +102,7 @@ class Adapter:
         try:
             done.result(PATIENCE_S)
         except concurrent.futures.TimeoutError as error:
-            raise AdapterError(f"the adapter has not done {json.dumps(message)}") from error
+            raise AdapterError(f"the adapter did not complete {json.dumps(message)}") from error
 
     def start(self, process: int, calls: list[tuple[str, dict[str, Any]]]) -> list[Call]:
         """Begins calls together."""

@@ -146,7 +146,7 @@ class Run:
     def serve(self, step: dict[str, Any], arrival: Arrival) -> None:
         """Checks the connection of a command, and replies to it or holds it."""
         if "on" in step and self.connections.setdefault(step["on"], arrival.connection) is not arrival.connection:
-            raise Failed(f"`{arrival}` arrived on another connection than {step['on']}")
+            raise Failed(f"`{arrival}` arrived on a connection other than {step['on']}")
         if "not_on" in step and self.connections[step["not_on"]] is arrival.connection:
             raise Failed(f"`{arrival}` arrived on the connection {step['not_on']}")
         if "hold" in step:

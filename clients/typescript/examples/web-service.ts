@@ -1,7 +1,7 @@
 /** A web service in front of PostgreSQL. Its reads go through the guard: ids that do not exist cost no query, and a popular row
  * costs one query per minute. Its writes announce each row.
  *
- * DATABASE_URL, REDIS_URL and PORT configure it; README.md beside this file describes how to run it. */
+ * DATABASE_URL, REDIS_URL and PORT configure it; README.md in this folder describes how to run it. */
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { text } from "node:stream/consumers";

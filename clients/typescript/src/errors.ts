@@ -38,7 +38,7 @@ export class LoadFailed extends BloomgateError {
   readonly id: Uint8Array;
 
   constructor(id: Uint8Array) {
-    super(`the row ${keyText(id)} has no cached value, and its last load has failed`);
+    super(`the row ${keyText(id)} has no cached value, and its last load failed`);
     this.id = id;
   }
 }

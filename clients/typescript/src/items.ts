@@ -58,7 +58,7 @@ export function keyText(key: Key): string {
 /** Refuses a single item where a batch is expected, although it can be iterated. */
 export function refuseSingle(items: unknown): void {
   if (typeof items === "string" || items instanceof Uint8Array) {
-    throw new TypeError("items is one item; it should be an iterable of items, such as an array");
+    throw new TypeError("items is a single item; pass an iterable of items, such as an array");
   }
 }
 

@@ -32,7 +32,7 @@ impl Failure {
     /// A call that has panicked with a text.
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
         panic.downcast_ref::<String>().map_or_else(
-            || Self::Unknown("a panic without a text of a case".to_owned()),
+            || Self::Unknown("a panic without a case's text".to_owned()),
             |message| Self::named("fatal", message),
         )
     }

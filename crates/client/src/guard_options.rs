@@ -118,7 +118,7 @@ impl GuardOptions {
         number_in_range("beta", self.beta)?;
         in_range("fresh", self.fresh)?;
         if !self.fresh.is_zero() && (!self.feed || self.fresh < self.lease) {
-            return Err(Error::Refused("fresh needs a feed, and is at least the lease".to_owned()));
+            return Err(Error::Refused("fresh needs a feed, and must be at least the lease".to_owned()));
         }
         if self.feed && (!self.announce_to.is_empty() || self.durability.is_asked()) {
             let text = "with a feed the follower announces changes: announce_to and durability have no effect";

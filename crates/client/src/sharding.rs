@@ -39,5 +39,5 @@ pub(crate) fn check_shards(shards: u32) -> Result<u32, Error> {
     if (1..=MOST_SHARDS).contains(&shards) {
         return Ok(shards);
     }
-    Err(Error::Refused(format!("a sharded filter has 1 to {MOST_SHARDS} shards, not {shards}")))
+    Err(Error::Refused(format!("a sharded filter must have 1 to {MOST_SHARDS} shards, not {shards}")))
 }

@@ -44,7 +44,7 @@ async def plan(
 
 
 class Filter(FilterMethods, TaskBatches):
-    """A filter in a server; see `bloomgate.Filter`. Batches also take asynchronous iterables."""
+    """A filter in a server; see `bloomgate.Filter`. Batches may also be asynchronous iterables."""
 
     def __init__(self, client: AsyncClient, key: Key, *, create: bool = True) -> None:
         TaskBatches.__init__(self, client)
@@ -52,7 +52,7 @@ class Filter(FilterMethods, TaskBatches):
 
 
 class ShardedFilter(ShardedMethods, TaskBatches):
-    """A filter in many shards; see `bloomgate.ShardedFilter`. Batches also take asynchronous iterables."""
+    """A filter in many shards; see `bloomgate.ShardedFilter`. Batches may also be asynchronous iterables."""
 
     def __init__(self, client: AsyncClient, name: Key) -> None:
         TaskBatches.__init__(self, client)

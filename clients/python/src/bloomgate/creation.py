@@ -46,7 +46,7 @@ def creation_words(words: CreationOptions) -> list[Word]:
     for name, value in words.items():
         if name in FLAGS:
             if not isinstance(value, bool):
-                raise TypeError(f"{name} is True or False, not {value!r}")
+                raise TypeError(f"{name} must be True or False, not {value!r}")
             if value:
                 result.append(name.upper())
         elif name in VALUES:

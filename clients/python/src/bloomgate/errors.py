@@ -49,7 +49,7 @@ class LoadFailed(BloomgateError):
     waited for a load that raised a BaseException, such as SystemExit, get this error with its cause."""
 
     def __init__(self, id: bytes) -> None:
-        super().__init__(f"the row {id!r} has no cached value, and its last load has failed")
+        super().__init__(f"the row {id!r} has no cached value, and its last load failed")
         self.id = id
 
 

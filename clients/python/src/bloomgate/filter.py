@@ -53,7 +53,7 @@ class FilterMethods(Batches):
 
     def __init__(self, key: Key, create: bool) -> None:
         if not isinstance(key, (bytes, str)):
-            raise TypeError(f"a key is bytes or str, not {type(key).__name__}")
+            raise TypeError(f"a key must be bytes or str, not {type(key).__name__}")
         self.key = key
         self.create = create
 

@@ -86,7 +86,7 @@ class GuardOptions:
         if self.feed and (self.announce_to or self.replicas or self.aof):
             raise ValueError("with feed=True the follower announces changes: announce_to, replicas and aof have no effect")
         if self.fresh and not (self.feed and self.fresh >= self.lease):
-            raise ValueError(f"fresh needs feed=True, and is at least the lease, {self.lease} s; it is not {self.fresh!r}")
+            raise ValueError(f"fresh needs feed=True, and must be at least the lease, {self.lease} s; it is not {self.fresh!r}")
         if self.fresh and self.near is not None and self.near.seconds > self.fresh:
             raise ValueError(f"the near cache keeps values for longer than fresh, {self.fresh} s")
 

@@ -8,7 +8,7 @@ Item = bytes | bytearray | memoryview | str | int
 """An item of a filter: bytes, a str that is encoded as UTF-8, or an int that is written in decimal."""
 
 Items = Iterable[Item] | AsyncIterable[Item]
-"""Items of a batch. Only tasks take asynchronous iterables."""
+"""Items of a batch. Only tasks accept asynchronous iterables."""
 
 Key = bytes | str
 
@@ -36,13 +36,13 @@ def item_bytes(item: Item) -> bytes:
         return bytes(item)
     if isinstance(item, int) and not isinstance(item, bool):
         return b"%d" % item
-    raise TypeError(f"an item is bytes, str or int, not {type(item).__name__}")
+    raise TypeError(f"an item must be bytes, str or int, not {type(item).__name__}")
 
 
 def refuse_single(items: object) -> None:
     """Refuses a single item where a batch is expected, although it can be iterated."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"items is one {type(items).__name__}; it should be an iterable of items, such as a list")
+        raise TypeError(f"items is a single {type(items).__name__}; pass an iterable of items, such as a list")
 
 
 class Collected:

@@ -47,7 +47,7 @@ def shard_capacity(capacity: int, shards: int) -> int:
 
 def check_shards(shards: int) -> int:
     if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= MOST_SHARDS:
-        raise ValueError(f"a sharded filter has 1 to {MOST_SHARDS} shards, not {shards!r}")
+        raise ValueError(f"a sharded filter must have 1 to {MOST_SHARDS} shards, not {shards!r}")
     return shards
 
 

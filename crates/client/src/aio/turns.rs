@@ -71,7 +71,7 @@ impl Turns {
             let turns = self.clone();
             let opened = Opened { open: Arc::clone(&self.open), is_taken: false };
             tokio::spawn(async move {
-                // The tasks that are ready now come before this one is run again.
+                // Tasks that are ready now run before this one runs again.
                 yield_now().await;
                 turns.send(opened.take()).await;
             });

@@ -85,7 +85,7 @@ public class BloomgateException extends RuntimeException implements Cloneable {
      */
     public static final class LoadFailed extends BloomgateException {
         LoadFailed(byte[] id, @Nullable Throwable cause) {
-            super("the row " + Items.text(id) + " has no cached value, and its last load has failed", cause);
+            super("the row " + Items.text(id) + " has no cached value, and its last load failed", cause);
         }
     }
 

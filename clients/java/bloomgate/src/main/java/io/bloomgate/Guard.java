@@ -614,7 +614,7 @@ public final class Guard<K, V> {
                         "with a feed the follower announces changes: announceTo, replicas and aof have no effect");
             }
             if (freshMs > 0 && (!feed || freshMs < leaseMs)) {
-                throw new IllegalArgumentException("fresh needs feed, and is at least the lease, " + leaseMs + " ms, not " + freshMs + " ms");
+                throw new IllegalArgumentException("fresh needs feed, and must be at least the lease, " + leaseMs + " ms, not " + freshMs + " ms");
             }
             client.claim(prefix != null ? prefix : Keys.cachePrefix(filter), codec);
             return new Guard<>(this, loader, loaderOfAll);

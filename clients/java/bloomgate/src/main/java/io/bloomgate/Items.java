@@ -35,7 +35,7 @@ final class Items {
             return item.toString().getBytes(StandardCharsets.US_ASCII);
         }
         String found = item == null ? "null" : item.getClass().getName();
-        throw new IllegalArgumentException("an item is a String, a byte[] or a whole number, not " + found);
+        throw new IllegalArgumentException("an item must be a String, a byte[] or a whole number, not " + found);
     }
 
     /** Encodes a text. String.getBytes would write `?` for an unpaired surrogate, so that different items would have equal bytes. */

@@ -154,7 +154,7 @@ public class BloomgateAutoConfiguration {
             Bloomgate client, BloomgateProperties properties, ObjectProvider<Codec<Object>> codecs, ObjectProvider<Codec<?>> typedCodecs,
             ObjectProvider<GuardCustomizer> customizers, OtherManager other, BeanFactory beans) {
         if (properties.cache() != null && properties.cache().feed() != null) {
-            throw new IllegalArgumentException("bloomgate.cache.feed ends the evictions of caches that no follower follows: "
+            throw new IllegalArgumentException("bloomgate.cache.feed stops the evictions of caches without a follower: "
                     + "set bloomgate.caches.NAME.feed for each cache that bloomgate follow follows");
         } else if (properties.cache() != null && properties.cache().filter() != null) {
             throw new IllegalArgumentException("bloomgate.cache.filter has no effect: set bloomgate.caches.NAME.filter for each cache");
@@ -205,9 +205,9 @@ public class BloomgateAutoConfiguration {
     SmartInitializingSingleton bloomgateStart(Bloomgate client, BloomgateProperties properties) {
         return () -> FilterStates.ask(client, properties).forEach((name, state) -> {
             if (state instanceof BloomgateException.FilterMissing) {
-                LOG.warn("the cache " + name + ": there is no filter " + properties.filter(name) + " yet, so each read asks the database");
+                LOG.warn("the cache " + name + ": there is no filter " + properties.filter(name) + " yet, so each read queries the database");
             } else if (state instanceof RuntimeException error) {
-                LOG.warn("the cache " + name + ": the server does not answer, so each read asks the database", error);
+                LOG.warn("the cache " + name + ": the server does not answer, so each read queries the database", error);
             }
         });
     }

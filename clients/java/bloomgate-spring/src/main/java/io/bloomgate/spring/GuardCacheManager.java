@@ -17,7 +17,7 @@ import org.springframework.core.serializer.DefaultSerializer;
 import org.springframework.core.serializer.support.SerializationDelegate;
 import org.springframework.util.ClassUtils;
 
-/** Guards as Spring caches: given caches beside the caches of another manager, or one guard per name, created on first use. */
+/** Guards as Spring caches: given caches next to the caches of another manager, or one guard per name, created on first use. */
 public final class GuardCacheManager implements CacheManager, DisposableBean {
     private final Function<String, Guard<Object, Object>> guards;
     private final CacheManager others;
