@@ -55,7 +55,7 @@ make_crates() {
 }
 
 # make_materials PROCESSOR: writes from which crates the module and the tool were made, those that only compiled them included, in
-# CycloneDX's format. The command writes beside each Cargo.toml, so it gets a copy.
+# CycloneDX's format. The command writes next to each Cargo.toml, so it runs on a copy.
 make_materials() {
   local copy=$packages/materials name
   rm -rf "$copy"

@@ -60,7 +60,7 @@ def debian(name: str, suite: str, variant: str, *packages: str, processor: str =
 
 
 def use_in_debian(suite: str, packages: list[Path]) -> None:
-    """Installs, uses and removes packages in a fresh Debian with a network, processes and mounts of its own, so that port 6379 is free."""
+    """Installs, uses and removes packages in a fresh Debian with separate network, processes and mounts, so that port 6379 is free."""
     require_debian("unshare", "ip")
     headline(f"Install them in a fresh Debian ({suite})")
     assert len(packages) == 2, packages
@@ -180,7 +180,7 @@ ENTRYPOINT ["docker-entrypoint.sh"]
 CMD ["PROGRAM"]
 """
 """The layout of the official images of Valkey and of Redis 8: the entry point inserts the server's name, drops the privileges of root, and
-loads every library in a folder, in which a damaged file stands in for RedisBloom."""
+loads every library in a folder, with a damaged file in place of RedisBloom."""
 
 
 def use_image(image: str, client: str) -> None:

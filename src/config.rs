@@ -168,7 +168,7 @@ pub fn max_filter_bytes() -> u64 {
 }
 
 /// Applies the arguments of `loadmodule`: they become the defaults of the settings that are registered next.
-/// The error is a line for the log that says which argument is wrong, and why.
+/// The error is a line for the log with the wrong argument and the reason.
 pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> {
     let LoadTime { rate, initial_size, expansion, unless_loaded: _, without_effect } = load_time::parse(words.words())?;
     if let Some(rate) = rate {

@@ -38,7 +38,7 @@ pub fn subscribe(context: Context) {
     }
 }
 
-/// The server calls this for each event, with a number that says what has happened.
+/// The server calls this for each event, with a number for the change.
 unsafe extern "C" fn on_server_event(
     context: *mut raw::RedisModuleCtx,
     event: raw::RedisModuleEvent,

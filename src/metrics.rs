@@ -2,7 +2,7 @@
 //! them.
 //!
 //! A filter is added to the totals when the server gets it, and subtracted when it is freed, possibly by a background thread: so the
-//! numbers are atomics. A replica that loads a data set beside the one that it serves counts both.
+//! numbers are atomics. A replica that loads a data set while it serves another counts both.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};

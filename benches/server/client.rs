@@ -19,7 +19,7 @@ pub struct Stream<'a> {
     pub words: &'a [&'a str],
     /// The set of the items.
     pub set: Set,
-    /// Items per command. With none, each number stands for a command.
+    /// Items per command. With none, each number is a command's.
     pub items: u64,
     /// Pipelined commands per connection.
     pub pipeline: u64,

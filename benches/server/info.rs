@@ -44,7 +44,7 @@ pub fn seconds_to_load(log: &str) -> Option<f64> {
     line.split("DB loaded from disk: ").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns why a server exited, according to its log: the line that says what failed, or else the last line, without PID and
+/// Returns why a server exited, according to its log: the line about the failure, or else the last line, without PID and
 /// time.
 pub fn exit_reason(log: &str) -> String {
     let line = log.lines().find(|line| line.contains("failed") && !line.contains("WARNING"));

@@ -39,7 +39,7 @@ use machine::Processors;
 use table::Results;
 use variants::{Bench, Variant};
 
-/// The folder of the tables: beside the one for programs that cargo builds.
+/// The folder of the tables, next to cargo's folder for programs.
 const OUT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../bench");
 /// The exit status of a script whose requirements are missing.
 const SKIPPED: u8 = 77;

@@ -105,7 +105,7 @@ fn run() -> Result<()> {
 /// Fills the filter with the table's ids. Returns its size in bytes.
 ///
 /// The filter is filled under another name and then renamed, so no client sees a filter with only some of the ids.
-/// docs/guard.md says how to do this while rows are written.
+/// docs/guard.md explains how to do this while rows are written.
 fn fill(client: &bloomgate_client::Client, known: &HashSet<String>) -> Result<u64> {
     // An earlier run may have been interrupted.
     Filter::new(client, keys::filling_name(FILTER.as_bytes())?).drop()?;

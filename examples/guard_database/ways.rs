@@ -100,7 +100,7 @@ pub struct ServiceClient {
 }
 
 impl ServiceClient {
-    /// Opens a client with a connection of its own and the guard of the process.
+    /// Opens a client with a separate connection and the guard of the process.
     pub fn open(way: Way, client: &redis::Client, guard: &Guard, filter: &'static str, file: &Path) -> Result<Self> {
         let redis = Counted(client.get_connection()?);
         Ok(Self { way, filter, redis, guard: guard.clone(), pages: Pages::open(file)? })

@@ -1,4 +1,4 @@
-"""Runs the steps of scripts/test: each is a process of its own, this program with --only, so a step runs alone as it runs among others.
+"""Runs the steps of scripts/test: each is a separate process, this program with --only, so a step runs alone as in a whole run.
 
 A step ends with status 0, or 77 if it cannot run here. Its output is counted: the summaries of cargo's test runner, pytest, node and
 the cases of the specification."""
@@ -134,7 +134,7 @@ SLOW_ELSEWHERE = "reliability::disk:: reliability::hostile:: reliability::kill::
 WITHOUT_SLOW = " ".join(f"--skip {name}" for name in SLOW_ELSEWHERE.split())
 DEEP = [
     Step("java --spring", "The Spring starter on each release of Spring Boot"),
-    # Only on the servers of the PATH, because AddressSanitizer makes a server slow.
+    # Only on the servers on the PATH, because AddressSanitizer makes a server slow.
     Step("asan loadchunk:: transfer:: membership:: redisbloom:: valkey_bloom::", "Some of the server tests under AddressSanitizer"),
     Step("protocol full", "The protocols of the guard and the follower, exhaustively, with larger bounds"),
     # The other servers have no TLS.

@@ -1,5 +1,5 @@
 """The tests of the clients: each language's package, all of them before one judge, other libraries, and the page in a browser. Their
-requirements come from the registries, in the versions pinned beside the tests, and later runs reuse them."""
+requirements come from the registries, in the versions pinned in the tests' folders, and later runs reuse them."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def java(*words: str) -> None:
             passed &= java_cases(kinds)
             for name in ("oldest", "boot4") if is_first else ():
                 passed &= java_cases(["real"], wanted("clients/java/bloomgate/pom.xml", f"<lettuce.{name}>(.*)<"))
-        # The starter has no command of its own.
+        # The starter has no separate step.
         goal, kinds = ["test", "-pl", "bloomgate"], SERVER_CASES
     end(passed)
 

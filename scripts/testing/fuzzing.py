@@ -98,6 +98,6 @@ def fuzz(*words: str) -> None:
     print(*[line for line, _, _ in rows], sep="\n")
     print(f"figures: fuzzing: {sum(executions for _, executions, _ in rows)} executions of {len(rows)} targets")
     if any(has_crashed for _, _, has_crashed in rows):
-        fail("an input violated a law (see above)", "fuzz/README.md says how to keep it")
+        fail("an input violated a law (see above)", "fuzz/README.md explains how to keep it")
     if left_out:
         skip(left_out)

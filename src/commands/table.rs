@@ -170,7 +170,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Fill,
         keys: Keys::FilterAndCache,
         is_fast: false,
-        summary: c"Stores the value that the holder of a token has loaded, or that there is none, and ends the lease",
+        summary: c"Stores the value that the holder of a token has loaded, or its absence, and ends the lease",
         complexity: c"O(1), with clients that wait O(N), where N is their number",
         since: c"8.0.0",
         arguments: &[

@@ -424,7 +424,7 @@ impl<Q> Guard<Q> {
         loop {
             match self.timers.take(now)? {
                 TimerEvent::Sweep => self.sweep(now),
-                // A lease granted since then has an entry of its own.
+                // A lease granted since then has a separate entry.
                 TimerEvent::Serve(key) if self.queues.clear_due(key) || self.lease_end(key, now).is_none() => {
                     return Some(TimerEvent::Serve(key));
                 }

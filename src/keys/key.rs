@@ -64,7 +64,7 @@ impl<'a> OpenKey<'a> {
         Self::open_in(keys, name, WRITE)
     }
 
-    /// Opens a key for reading and writing in this mode. The server opens a missing key as well: if it opens none, the key may exist.
+    /// Opens a key for reading and writing in this mode. The server also opens missing keys: if it returns null, the key may exist.
     #[inline]
     fn open_in(keys: &'a mut Keyspace, name: Arg<'_>, mode: u32) -> Result<Self, Refusal> {
         // SAFETY: the keyspace is borrowed mutably.

@@ -220,8 +220,8 @@ impl Place {
         }
     }
 
-    /// Moves the value's own memory, then its layers' from place number `first` on. Returns where the value is, and
-    /// the place to continue with if the mover stops before the last.
+    /// Moves the value's own memory, then its layers' from place number `first` on. Returns the value's new place, and the place number to
+    /// continue with if the mover stops before the last.
     ///
     /// # Safety
     /// The value must live, and nothing else may use it during the call.

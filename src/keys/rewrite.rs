@@ -1,4 +1,4 @@
-//! Writes values to the AOF when the server rewrites it. This runs in a child of the server and needs memory beside the filters.
+//! Writes values to the AOF when the server rewrites it. This runs in a child of the server and needs memory besides the filters'.
 //!
 //! BF.LOAD has the whole filter in one argument, for small native filters and for filters of valkey-bloom's layout. All others are emitted
 //! in chunks. For the argument the server needs one string as large as the filter, into which it would copy a buffer of the module. So the

@@ -1,7 +1,7 @@
 //! The maximum size of a client's filter: the configured ceiling if there is one; otherwise the room under `maxmemory`; without
 //! `maxmemory`, the memory left to the machine or to the control group, whichever is less. Also the maximum number of layers.
 //!
-//! A cache that evicts keys is always full, so no filter could be created beside it or grow. But the server evicts keys to make room
+//! A cache that evicts keys is always full, so no filter could be created in it or grow. But the server evicts keys to make room
 //! for a filter as for its own types, so memory that it can evict counts as room. All filters together, and what the server needs for
 //! itself, stay below `maxmemory`: otherwise it would evict the new filter.
 //!
@@ -219,7 +219,7 @@ impl Memory {
         Self { eviction: Eviction::Nothing, ..*self }.room(0, 0)
     }
 
-    /// The room for a filter beside the existing ones: `filters` of them, which take `filter_bytes` from the allocator.
+    /// The room for a filter in addition to the existing ones: `filters` of them, which take `filter_bytes` from the allocator.
     fn room(&self, filter_bytes: u64, filters: u64) -> u64 {
         if self.maxmemory == 0 {
             // Memory that was allocated but not touched yet is already promised, though the system reports it as available.

@@ -2,7 +2,7 @@
 //! updates this when a child starts or exits.
 //!
 //! A child shares the server's memory: the first write to a page after the fork copies the page. So while a child is running, new adds to
-//! large layers are kept in a set beside the layer instead of its bits. `keys/pending.rs` flushes them afterwards.
+//! large layers are kept in a set next to the layer instead of its bits. `keys/pending.rs` flushes them afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-"""Runs drivers of all clients at once on the same rows, lets faults happen, and judges every answer. README.md describes it.
+"""Runs drivers of all clients at once on the same rows, injects faults, and judges every answer. README.md describes it.
 
 judge.py [--mutation NAME] [--cluster] --seconds N NAME=COMMAND..."""
 

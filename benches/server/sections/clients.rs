@@ -1,4 +1,4 @@
-//! The guard in each client: hits per second of 64 callers, beside the GET of the client library. Each client has a program for
+//! The guard in each client: hits per second of 64 callers, compared with the client library's GET. Each client has a program for
 //! this, which prints `caller,hits per second,GETs per second` for each round.
 
 use std::env;

@@ -189,7 +189,7 @@ impl Config {
             let elsewhere = table.cache_key.iter().find(|key| tag(key) != Some(table.tag()));
             if let Some(key) = elsewhere.filter(|_| config.cluster) {
                 bail!(
-                    "the cache-key `{key}` must begin with `{{{}}}`: a cluster has it in another slot than the filter",
+                    "the cache-key `{key}` must begin with `{{{}}}`: in a cluster its slot differs from the filter's",
                     table.tag()
                 );
             }

@@ -79,7 +79,7 @@ pub struct Arguments {
 
 /// Returns the text after the options: the example, and the table of the configuration as a list.
 fn help() -> String {
-    let mut text = format!("{EXAMPLE}\n\nThe configuration. Keys without a section come before the first section.");
+    let mut text = format!("{EXAMPLE}\n\nThe configuration. Keys without a section precede the first section.");
     for row in SETTINGS.lines().skip(2) {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
         let [key, kind, default, required, meaning] = cells.as_slice() else { continue };

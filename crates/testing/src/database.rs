@@ -1,5 +1,5 @@
-//! PostgreSQL for a test: a cluster in a temporary folder with a Unix socket. If PostgreSQL is missing, the test fails and says how to
-//! install it.
+//! PostgreSQL for a test: a cluster in a temporary folder with a Unix socket. If PostgreSQL is missing, the test fails with instructions
+//! for installing it.
 
 use std::env;
 use std::fs::{self, OpenOptions};

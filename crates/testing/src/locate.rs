@@ -1,5 +1,5 @@
 //! Finds the servers to test with and the module to load. There is no silent fallback: without a server or a module the test
-//! fails and says what to do.
+//! fails with instructions.
 
 use std::collections::HashSet;
 use std::env;
@@ -124,7 +124,7 @@ pub fn tool() -> PathBuf {
     built("bloomgate", "cargo build -p bloomgate-tool")
 }
 
-/// The module in `BLOOMGATE_MODULE`, or the library beside this test program. `cargo test` rebuilds the one in `deps/`; only
+/// The module in `BLOOMGATE_MODULE`, or the library next to this test program. `cargo test` rebuilds the one in `deps/`; only
 /// `cargo build` updates its link one folder up.
 pub fn module() -> PathBuf {
     let module = match env::var_os("BLOOMGATE_MODULE") {

@@ -1,5 +1,5 @@
 //! MariaDB or MySQL for a test: a server in a temporary folder, with a log for replicas, and sessions. `BLOOMGATE_MYSQL` names MySQL's
-//! server program; without it, MariaDB is started. If MariaDB is missing, the test fails and says how to install it.
+//! server program; without it, MariaDB is started. If MariaDB is missing, the test fails with instructions for installing it.
 
 use std::env;
 use std::fs::{self, OpenOptions};

@@ -1,5 +1,5 @@
 """The program of docs/from.md with Redisson prints what the page says, and its section on Spring shows the lines of examples/spring,
-which has a test of its own."""
+which has a separate test."""
 
 import os
 import re

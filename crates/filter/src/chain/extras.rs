@@ -22,7 +22,7 @@ pub(super) struct ChainExtras<D: DeletedSlot> {
 // Pending adds: items that were added to a large layer and are not in its cells yet.
 //
 // While a child of the server saves, the first write to each page of memory costs a page fault and a copy, 3 to 5
-// microseconds. New items are therefore stored beside the layer, in an exact set of hashes that takes 19 to 24 bytes per item,
+// microseconds. New items are therefore stored next to the layer, in an exact set of hashes that takes 19 to 24 bytes per item,
 // and flushed into the cells later, a few at a time. A lookup that does not find an item in the cells consults the set.
 //
 // Code that reads all cells of a layer, to save or copy them, reads copies of pieces that include the pending adds. The set is

@@ -16,7 +16,7 @@ pub(super) const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
 /// The same limit for one of several layers, which together exceed the first-level cache.
 const PREFETCH_FIRST_FROM_BYTES: u64 = 16 * 1024;
 
-/// One Bloom filter of fixed capacity. A filter is a chain of them. `G`: the geometry, which says where an item's cells are.
+/// One Bloom filter of fixed capacity. A filter is a chain of them. `G`: the geometry, which defines the positions of an item's cells.
 #[derive(Debug)]
 pub struct Layer<G: Geometry> {
     rate: f64,

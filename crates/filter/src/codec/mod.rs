@@ -118,7 +118,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Truncated => f.write_str("the data ends too early"),
-            Self::Overlong => f.write_str("there is something after the end of the data"),
+            Self::Overlong => f.write_str("bytes follow the end of the data"),
             Self::UnknownVersion(version) => write!(f, "version {version} of the layout is not known"),
             Self::UnknownKind(kind) => write!(f, "filter kind {kind} is not known"),
             Self::UnknownHash(hash) => write!(f, "hash function {hash} is not known"),

@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(written(&eighth), [&[56], &eighth[..]].concat());
         eighth[8] = 0;
         assert_eq!(written(&eighth), [&[55, 0, 0xfe][..], &[0xff; 6], &[7; 55]].concat());
-        // All bytes, though enough of them are zero, and a mask, though few are: the number says which form it is.
+        // All bytes although many are zero, and a mask although few are: the number selects the form.
         let full = [7; 64];
         assert_eq!(read_all(64, &[&[64], &full[..]].concat()), Ok(full.to_vec()));
         assert_eq!(read_all(64, &[&[2], &cells[..]].concat()), Err(Error::OutOfRange));

@@ -1,4 +1,4 @@
-//! Small native filters in 56 bytes beside their cells. A [`BloomFilter`] takes 112, and a list of its layers from the second on.
+//! Small native filters: 56 bytes and the cells. A [`BloomFilter`] takes 112, and a list of its layers from the second on.
 //!
 //! One filter for each user or day is common, and then the fields take as much memory as the cells. They follow from fewer numbers: the
 //! rate and the capacity of a layer from the definition, the items of an older layer from its capacity. A single item is looked up and

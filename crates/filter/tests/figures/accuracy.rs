@@ -434,8 +434,8 @@ fn a_filter_of_a_thousand_equal_layers_keeps_its_rate() {
 }
 
 /// Not only on average: the first layers are part of every later lookup, so a filter whose first items set many cells is a little worse for
-/// its whole life. Each filter is measured by its fill at every size up to its last. An ordinary run measures the larger sizes with a few
-/// filters, a run with more effort with 300 and 40.
+/// its whole life. Each filter is measured by its fill at every size up to its last. Larger sizes are measured with a few filters, or with
+/// 300 and 40 if the effort is raised.
 #[test]
 fn no_filter_that_grew_exceeds_its_rate() {
     const RATE: f64 = 0.01;

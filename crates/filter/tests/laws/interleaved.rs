@@ -187,7 +187,7 @@ impl Exchange {
         self.made.push((iterator, data));
     }
 
-    /// A dump is complete: everything in it is found as long as its buckets live.
+    /// A dump is complete: everything in it is found until its buckets expire.
     fn check(&mut self, number: usize) {
         let copy = forms::filter(self.destination.as_ref().expect("all records have arrived"));
         let ring = self.source.filter().windowed();
@@ -195,7 +195,7 @@ impl Exchange {
             for slot in slots {
                 let moment = match ring {
                     None => self.source.now(),
-                    // The last moment of the bucket's life, if it still lives.
+                    // The last millisecond before the bucket expires, unless it has expired.
                     Some(ring) => match ring.buckets().find(|bucket| bucket.slot == *slot) {
                         None => continue,
                         Some(bucket) => Moment((bucket.begin.0 + ring.spec().span() * 4).saturating_sub(1)),

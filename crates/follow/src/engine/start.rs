@@ -182,7 +182,7 @@ impl<S: Source> Follower<S> {
                     // Cached values may be older than the first change.
                     store.delete_values(table, |_| Ok(()))?;
                     store.transact(&table.keys, table.epoch, &[table.stored(source).store(&table.keys)])?;
-                    eprintln!("bloomgate: {} begins with the first change that comes", table.config.name);
+                    eprintln!("bloomgate: {} begins with the next change", table.config.name);
                 }
                 if !S::HAS_ROWS {
                     report_deletes(table);

@@ -298,7 +298,7 @@ impl Store {
     }
 }
 
-/// Returns a random epoch, because a counter would repeat itself after the server has lost it. Followers of version 0.2.0 increment it, so it
+/// Returns a random epoch, because a counter would repeat itself if the server lost it. Followers of version 0.2.0 increment it, so it
 /// is not near the largest integer.
 fn new_epoch() -> Result<u64> {
     Ok(getrandom::u64().map_err(|error| anyhow!("no random number: {error}"))? >> 2)

@@ -155,7 +155,7 @@ const PLACES: [&str; 9] =
 /// The fields that distinguish transactions, in order of preference.
 const TRANSACTIONS: [&str; 5] = ["gtid", "txId", "commit_lsn", "commit_scn", "ts_ms"];
 
-/// The new row, or the deleted one, with metadata beside its columns.
+/// The new row, or the deleted one, with metadata among its columns.
 fn flattened(object: &Object, schema: Option<&Value>, tables: &[Wanted]) -> Result<Event> {
     let operation = string(object, "__op")?;
     let names = |names: &[&str], prefix: &str| names.iter().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>();

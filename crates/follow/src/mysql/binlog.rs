@@ -270,7 +270,7 @@ impl Reader {
     /// The log lacks the rows of a change.
     fn lose(&mut self, what: &str) {
         eprintln!(
-            "bloomgate: the log has a statement without its rows, which may be those of any table: {what}; set binlog_format = ROW"
+            "bloomgate: the log has a statement without its rows, which may be in any table: {what}; set binlog_format = ROW"
         );
         if let Some(current) = &mut self.current {
             let all = (0..self.tables.len()).map(|index| (index, Step::Altered));

@@ -75,7 +75,7 @@ pub fn ensure_slot(
         } else {
             return Ok(());
         };
-        eprintln!("bloomgate: making the replication slot {name} again: {reason}");
+        eprintln!("bloomgate: recreating the replication slot {name}: {reason}");
         database.execute("SELECT pg_drop_replication_slot($1)", &[&name])?;
     }
     let names: String = database.query_one("SHOW synchronous_standby_names", &[])?.try_get(0)?;

@@ -308,7 +308,7 @@ impl Stage {
             Action::ExpireRecord(key) => self.expire_record(before, key),
             Action::ExpireValue(key) => {
                 // If this time passes before the command ends, the server deletes the value, which counts as a change: with 1 ms, one run
-                // in twenty failed beside two others.
+                // in twenty failed while two others were running.
                 assert!(self.client.run(&format!("PEXPIRE {} 50", cache_key(key))).truth());
                 eventually("the value to expire", || !self.client.run(&format!("EXISTS {}", cache_key(key))).truth());
             }

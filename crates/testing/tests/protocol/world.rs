@@ -164,7 +164,7 @@ pub struct State {
     pub follower: Follower,
     /// How often filters may still be lost.
     pub losses: u8,
-    /// How often the server may still restart, and the slot of all keys leave.
+    /// How often the server may still restart, and the slot of all keys may migrate.
     pub restarts: u8,
     pub moves: u8,
     pub broken: Option<Broken>,
@@ -236,7 +236,7 @@ pub struct World {
     pub collides: bool,
     /// How often filters may be lost.
     pub losses: u8,
-    /// How often the server may restart or fail over, and the slot of all keys leave. No client waits then.
+    /// How often the server may restart or fail over, and the slot of all keys may migrate. No client waits then.
     pub restarts: u8,
     pub moves: u8,
     pub refills: bool,

@@ -216,7 +216,7 @@ impl Partial {
         Ok((partial, file))
     }
 
-    /// Gives the file its final name.
+    /// Renames the file to its final name.
     pub fn rename(&self, name: &Path) -> io::Result<()> {
         let mut path = self.path();
         if let Some(from) = &*path {

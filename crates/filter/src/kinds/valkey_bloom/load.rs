@@ -73,7 +73,7 @@ pub fn decode(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, 
     builder.into_filter()
 }
 
-// The snapshot of valkey-bloom's filters, RDB type `bloomfltr`, encoding 1, beside the argument of BF.LOAD.
+// The snapshot of valkey-bloom's filters: RDB type `bloomfltr`, encoding 1.
 //
 // ```text
 // snapshot                          BF.LOAD, packed, little-endian
