@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The demonstration of scripts/run --feed, which sources this file: a table with writers that do not use the guard, the follower,
-# and a reader. The first part has the differences between PostgreSQL and MariaDB. shellcheck disable=SC2034,SC2154  # scripts/run
-# sets some of these variables, and reads others
+# The demonstration of scripts/run --feed, which sources this file: a table with writers that do not use the guard, the
+# follower, and a reader. The first part has the differences between PostgreSQL and MariaDB.
+# shellcheck disable=SC2034,SC2154  # scripts/run sets some of these variables, and reads others
 
 # The folder of the database's data and socket.
 home=$folder/database
