@@ -335,7 +335,6 @@ def libraries(*words: str) -> None:
         use_server("Client libraries", server)
         run(*configured, tests / "python")
         run("node", "--test", "--test-reporter", "spec", *sorted((tests / "node").glob("*.test.mjs")))
-        run(*with_server, tests / "cli.sh", "{port}")
         for protocol, legacy in (("2", "true"), ("3", "true"), ("3", "false")):
             print(f"redis-py's own tests in RESP{protocol}, legacy_responses {legacy}")
             words = ("--protocol", protocol, "--legacy-responses", legacy, "tests/test_bloom.py", "tests/test_asyncio/test_bloom.py")

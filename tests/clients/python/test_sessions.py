@@ -1,4 +1,4 @@
-"""The redis-cli sessions in README.md, docs/guard.md and docs/kinds.md match its output."""
+"""The redis-cli sessions in README.md, docs/guard.md and docs/kinds.md, and the transcripts in cli/, match its output."""
 
 import re
 import subprocess
@@ -17,6 +17,21 @@ def test_the_lines_of_the_first_page_can_be_pasted(server):
     assert lines.count("\n") == 10
     pasted = subprocess.run(["redis-cli", "--no-raw", "-p", str(server.port)], input=lines, capture_output=True, text=True, check=True)
     assert comparable(pasted.stdout) == comparable(replies)
+
+
+@pytest.mark.parametrize("name, options", [("resp2", "--no-raw"), ("resp3", "-3 --no-raw"), ("raw", "--raw"), ("json", "-3 --json")])
+def test_redis_cli_prints_a_transcript(name, options, server):
+    """A transcript has comments (`# `), input lines (`> `), and below these the output. Consecutive input lines are passed to one
+    redis-cli, so that MULTI and EXEC are in one session. Sizes in bytes are not compared."""
+    transcript = (ROOT / f"tests/clients/cli/{name}.txt").read_text()
+
+    def typed(part):
+        command = ["redis-cli", "-p", str(server.port), *options.split()]
+        lines = part[1].replace("\n> ", "\n").removeprefix("> ")
+        return part[1] + subprocess.run(command, input=lines, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
+
+    now = re.sub(r"((?:^> .*\n)+)(?:(?![>#] ).*\n)*", typed, transcript, flags=re.MULTILINE)
+    assert re.sub(r'(Size(?: => \(integer\) |":|\n(?: 4\) \(integer\) )?))\d+', r"\1N", now) == transcript
 
 
 @pytest.mark.parametrize("page", ["guard", "kinds"])
