@@ -84,36 +84,23 @@ at_least() {
   [ "$(printf '%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-# Prints the project's version.
-version() {
-  sed -n '/^\[workspace.package\]/,/^\[.*\]$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1
+# wanted FILE PATTERN: prints the group of the pattern where it first matches in a file of the project.
+wanted() {
+  sed -n "s/$2/\\1/p" "$root/$1" | head -n 1
 }
 
-# Prints the minimum version of Rust, from Cargo.toml.
-rust_wanted() {
-  sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml"
-}
+# The project's version, and the minimum versions of Rust, of Node for the TypeScript package and of Go for the module in clients/go.
+version() { wanted Cargo.toml '^version = "\(.*\)"'; }
+rust_wanted() { wanted Cargo.toml '^rust-version = "\(.*\)"'; }
+node_wanted() { wanted clients/typescript/package.json '.*"node": ">=\([0-9.]*\)".*'; }
+go_wanted() { wanted clients/go/go.mod '^go \(.*\)'; }
 
 rust_is_recent() {
-  have cargo || return 1
-  at_least "$(cargo --version 2>/dev/null | cut -d ' ' -f 2)" "$(rust_wanted)"
-}
-
-# Prints the minimum version of node for the TypeScript package, from its package.json.
-node_wanted() {
-  sed -n 's/.*"node": ">=\([0-9.]*\)".*/\1/p' "$root/clients/typescript/package.json"
-}
-
-# Prints the minimum version of Go for the module in clients/go, from its go.mod.
-go_wanted() {
-  sed -n 's/^go //p' "$root/clients/go/go.mod"
+  have cargo && at_least "$(cargo --version 2>/dev/null | cut -d ' ' -f 2)" "$(rust_wanted)"
 }
 
 go_is_recent() {
-  local version
-  have go || return 1
-  version=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null)
-  at_least "${version#go}" "$(go_wanted)"
+  have go && at_least "$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null | tr -d go)" "$(go_wanted)"
 }
 
 # Adds PostgreSQL's programs, each version of which Debian installs into its own folder and Homebrew outside the PATH, and /usr/sbin, where
@@ -126,22 +113,10 @@ use_databases() {
   have mariadbd || PATH=$PATH:/usr/sbin
 }
 
-have_nightly() {
-  have rustup && rustup run nightly cargo --version >/dev/null 2>&1
-}
-
-# Miri also interprets the standard library, so it needs its source.
-have_miri() {
-  have_nightly && rustup run nightly cargo miri --version >/dev/null 2>&1 &&
-    [ -d "$(rustup run nightly rustc --print sysroot)/lib/rustlib/src" ]
-}
-
 # Makes what scripts/setup installed outside the PATH of the calling shell available.
 use_installed() {
   if ! rust_is_recent; then
-    if [ -x "$HOME/.cargo/bin/cargo" ]; then
-      PATH=$HOME/.cargo/bin:$PATH
-    fi
+    [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH
     # If the default toolchain is too old, use stable for this run and leave the default unchanged.
     if have rustup && ! rust_is_recent; then
       export RUSTUP_TOOLCHAIN=stable
@@ -158,18 +133,6 @@ use_installed() {
   if [ -z "${BLOOMGATE_OLD_SERVER:-}" ] && [ -x "$servers/redis-6.2.5/redis-server" ]; then
     export BLOOMGATE_OLD_SERVER=$servers/redis-6.2.5/redis-server
   fi
-}
-
-# every_server: prints the servers of BLOOMGATE_SERVERS, or else the servers on the PATH and from scripts/setup --test.
-every_server() {
-  local program
-  if [ -n "${BLOOMGATE_SERVERS:-}" ]; then
-    tr ':' '\n' <<<"$BLOOMGATE_SERVERS"
-    return
-  fi
-  for program in "$(command -v redis-server || true)" "$(command -v valkey-server || true)" "$servers"/{redis-[78],valkey-}*/*-server; do
-    [ ! -x "$program" ] || say "$program"
-  done
 }
 
 cd "$root" || exit
