@@ -14,17 +14,23 @@ glibc=2.17
 # shellcheck disable=SC2034  # scripts/package uses it
 library_targets=({x86_64,aarch64}-unknown-linux-{gnu,musl})
 
+# virtual_environment HOME REQUIREMENTS OPTION...: makes one with pip, unless it is there for these requirements and this Python.
+virtual_environment() {
+  local home=$1 requirements=$2
+  shift 2
+  ! cat "$requirements" <(python3 --version) | cmp -s - "$home/installed" || return 0
+  say "installing $requirements into ${home#"$root"/}"
+  rm -rf "$home"
+  python3 -m venv "$home"
+  "$home/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$requirements" "$@" ||
+    fail "pip could not install them (see above)"
+  cat "$requirements" <(python3 --version) >"$home/installed"
+}
+
 # install_zig TARGET...: installs zig, and the standard library of Rust for each target.
 install_zig() {
   local missing=() triple
-  cmp -s packaging/zig.txt "$zig/installed" || {
-    say "installing zig and cargo-zigbuild into ${zig#"$root"/}"
-    rm -rf "$zig"
-    python3 -m venv "$zig/venv"
-    "$zig/venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes \
-      --requirement packaging/zig.txt || fail "pip could not install them (see above)"
-    cp packaging/zig.txt "$zig/installed"
-  }
+  virtual_environment "$zig/venv" packaging/zig.txt --only-binary :all: --require-hashes
   for triple in "$@"; do
     [ -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] || missing+=("$triple")
   done
@@ -83,4 +89,11 @@ make_library() {
   # Redis refuses a module that is not executable.
   install -m 755 "$cross/$1/release/libbloomgate.so" "$file"
   check_needs "$1" "$file"
+}
+
+# make_libraries: builds the module for all targets.
+make_libraries() {
+  local triple
+  install_zig "${library_targets[@]}"
+  for triple in "${library_targets[@]}"; do make_library "$triple"; done
 }

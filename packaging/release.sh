@@ -21,13 +21,7 @@ make_system() {
 # make_python: builds the source archive of the Python package, and the wheel from it.
 make_python() {
   local home=$packages/python
-  cat packaging/python.txt <(python3 --version) | cmp -s - "$home/installed" || {
-    rm -rf "$home"
-    python3 -m venv "$home"
-    "$home/bin/python" -m pip install --quiet --disable-pip-version-check --requirement packaging/python.txt ||
-      fail "pip could not install what builds the Python package (see above)"
-    cat packaging/python.txt <(python3 --version) >"$home/installed"
-  }
+  virtual_environment "$home" packaging/python.txt
   "$home/bin/python" -m build --no-isolation --outdir "$release" clients/python >"$packages/python.log" 2>&1 ||
     fail "the Python package could not be built:" "$(tail -n 20 "$packages/python.log")"
   "$home/bin/python" -m twine --no-color check --strict "$release"/*.whl "$release/bloomgate-$(version).tar.gz"
@@ -72,7 +66,8 @@ make_materials() {
 }
 
 have npm || skip "npm is missing, which packs the TypeScript package" "scripts/setup --release installs it"
-at_least "$(node --version | tr -d v)" "$(node_wanted)" || skip "node is version $(node --version); the TypeScript package needs $(node_wanted)"
+node_wanted=$(wanted clients/typescript/package.json '.*"node": ">=\([0-9.]*\)".*')
+at_least "$(node --version | tr -d v)" "$node_wanted" || skip "node is version $(node --version); the TypeScript package needs $node_wanted"
 have cargo-cyclonedx || skip "cargo-cyclonedx is missing" "scripts/setup --release installs it"
 changed=$(git status --porcelain)
 [ -z "$changed" ] || fail "a release is made from a commit, and these files differ from the last one:" "$changed"
@@ -80,10 +75,11 @@ changed=$(git status --porcelain)
 rm -rf "$release" "$packages"/*.{deb,tar.gz}
 mkdir -p "$release"
 # First, because it fails if the changelog has no section about the version.
-notes "$(version)" >"$release/RELEASE-NOTES.md"
+awk -v version="$(version)" '/^## / { inside = index($0, "## [" version "]") == 1; next } inside' CHANGELOG.md |
+  sed -e '/./,$!d' >"$release/RELEASE-NOTES.md"
+[ -s "$release/RELEASE-NOTES.md" ] || fail "CHANGELOG.md has no section [$(version)]"
 headline "The module for every Linux"
-install_zig "${library_targets[@]}"
-for triple in "${library_targets[@]}"; do make_library "$triple"; done
+make_libraries
 # This machine's processor comes first, because its tool writes the manual pages for both.
 make_system "$(uname -m)"
 for processor in x86_64 aarch64; do [ "$processor" = "$(uname -m)" ] || make_system "$processor"; done
