@@ -9,10 +9,6 @@ mkdir "$home"
 
 if $mysql; then
   system=MariaDB client=mariadb execute=-e first=mysql table=users database_signal=TERM
-  mariadbd=$(command -v mariadbd) || fail "MariaDB is missing"
-  # MariaDB refuses to run as root unless it is told to.
-  as_user=()
-  [ "$(id -u)" -ne 0 ] || as_user=(--user=root)
   database_port=$(free_port 3400)
   url_of_database=mysql://gate@127.0.0.1:$database_port/shop
   follow=(env MYSQL_PWD=secret "$tool" follow)
@@ -24,16 +20,8 @@ GRANT REPLICATION SLAVE, BINLOG MONITOR, REPLICA MONITOR ON *.* TO gate@'127.0.0
 GRANT SELECT ON shop.users TO gate@'127.0.0.1';"
   settings="SELECT concat('MariaDB ', substring_index(@@version, '-', 1), ', binlog_format ', @@binlog_format)"
 
-  prepare_database() {
-    mariadb-install-db --no-defaults --datadir="$home/data" ${as_user[@]+"${as_user[@]}"} --skip-test-db \
-      --auth-root-authentication-method=normal
-  }
-
   run_database() {
-    # A server that starts deletes the temporary tables in its folder for them.
-    TMPDIR=$home exec ${with_parent[@]+"${with_parent[@]}"} "$mariadbd" --no-defaults --datadir="$home/data" \
-      ${as_user[@]+"${as_user[@]}"} --socket="$home/socket" --bind-address=127.0.0.1 --port="$database_port" \
-      --log-bin=binlog --binlog-format=ROW
+    mariadb_in "$home" "$database_port"
   }
 else
   system=PostgreSQL client=psql execute=-c first=postgres table=public.users database_signal=INT
@@ -55,11 +43,8 @@ CREATE ROLE gate LOGIN REPLICATION;
 GRANT SELECT ON users TO gate;'
   settings="SELECT 'PostgreSQL ' || current_setting('server_version') || ', wal_level ' || current_setting('wal_level')"
 
-  prepare_database() {
-    "${as_postgres[@]}" "$postgres/initdb" -D data -U shop -A trust -E UTF8 --no-locale --no-sync
-  }
-
   run_database() {
+    cd "$home" && "${as_postgres[@]}" "$postgres/initdb" -D data -U shop -A trust -E UTF8 --no-locale --no-sync || exit
     exec "${as_postgres[@]}" "$postgres/postgres" -D data -h '' -k "$home" -c wal_level=logical
   }
 fi
@@ -69,9 +54,7 @@ sql() {
 }
 
 start_database() {
-  (cd "$home" && prepare_database) >"$folder/prepare.log" 2>&1 ||
-    fail "$system cannot create its data; the end of the log:" "$(tail -n 8 "$folder/prepare.log")"
-  (cd "$home" && run_database) >"$folder/database.log" 2>&1 &
+  run_database >"$folder/database.log" 2>&1 &
   database=$!
   within_a_minute "$system did not answer" "$folder/database.log" \
     "${shell[@]}" "$execute" 'CREATE DATABASE shop' "$first"

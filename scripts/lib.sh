@@ -79,6 +79,19 @@ within_a_minute() {
   done
 }
 
+# mariadb_in FOLDER PORT OPTION...: creates the data of a MariaDB in a folder, and becomes its server. Its user root has no password.
+mariadb_in() {
+  local home=$1 port=$2 settings=(--no-defaults --datadir="$1/data")
+  shift 2
+  # MariaDB refuses to run as root unless it is told to.
+  [ "$(id -u)" -ne 0 ] || settings+=(--user=root)
+  # A server that starts deletes the temporary tables in this folder, which would be everyone's.
+  export TMPDIR=$home
+  mariadb-install-db "${settings[@]}" --skip-test-db --auth-root-authentication-method=normal || exit
+  exec ${with_parent[@]+"${with_parent[@]}"} mariadbd "${settings[@]}" --socket="$home/socket" --bind-address=127.0.0.1 --port="$port" \
+    --log-bin=binlog --binlog-format=ROW "$@"
+}
+
 # at_least FOUND WANTED: whether version FOUND is WANTED or newer.
 at_least() {
   [ "$(printf '%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
@@ -89,18 +102,12 @@ wanted() {
   sed -n "s/$2/\\1/p" "$root/$1" | head -n 1
 }
 
-# The project's version, and the minimum versions of Rust, of Node for the TypeScript package and of Go for the module in clients/go.
+# The project's version, and the minimum version of Rust.
 version() { wanted Cargo.toml '^version = "\(.*\)"'; }
 rust_wanted() { wanted Cargo.toml '^rust-version = "\(.*\)"'; }
-node_wanted() { wanted clients/typescript/package.json '.*"node": ">=\([0-9.]*\)".*'; }
-go_wanted() { wanted clients/go/go.mod '^go \(.*\)'; }
 
 rust_is_recent() {
   have cargo && at_least "$(cargo --version 2>/dev/null | cut -d ' ' -f 2)" "$(rust_wanted)"
-}
-
-go_is_recent() {
-  have go && at_least "$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null | tr -d go)" "$(go_wanted)"
 }
 
 # Adds PostgreSQL's programs, each version of which Debian installs into its own folder and Homebrew outside the PATH, and /usr/sbin, where
