@@ -1,4 +1,4 @@
-"""The steps that scripts/test can run, by the name for `--only`. The words in a description are what the step takes."""
+"""The steps that scripts/test can run, by the name for `--only`. The words in a description are the step's arguments."""
 
 from __future__ import annotations
 

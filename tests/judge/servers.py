@@ -1,4 +1,4 @@
-"""The servers of a run, a primary with a replica or a cluster, and the faults that happen to them.
+"""The servers of a run, a primary with a replica or a cluster, and the faults injected into them.
 
 A fault is a method whose name ends in `_fault`. It returns when the servers are whole again."""
 

@@ -83,7 +83,7 @@ def create_steps(name: Key, rate: float, capacity: int, shards: int, resume: boo
     if not (yield from send(Call(["SET", count_key(name), shards, "NX"], bool))):
         there = yield from read_count(name)
         if not resume or there != shards:
-            raise FilterExists(f"{name!r}: there is a sharded filter of {there} shards")
+            raise FilterExists(f"{name!r}: the sharded filter already exists, with {there} shards")
     keys = [shard_key(name, shard) for shard in range(shards)]
     for start in range(0, shards, TOGETHER):
         part = keys[start : start + TOGETHER]

@@ -291,7 +291,7 @@ pub(super) fn is_of_all<S: Source>(source: &S, error: &Error) -> bool {
 pub(super) fn report_inexact(table: &Table) {
     if !table.inexact.is_empty() {
         eprintln!(
-            "bloomgate: equal values of {} can have different texts in {}: a reader that asks with another text than the row's is told \
+            "bloomgate: equal values of {} can have different texts in {}: a reader that passes a text other than the row's gets \
              `absent`",
             table.config.name,
             table.inexact.join(", ")

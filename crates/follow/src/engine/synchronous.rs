@@ -238,7 +238,7 @@ impl<S: Source> Follower<S> {
         match self.store.transact(&table.keys, epoch, &create) {
             Err(error) if renews && error.is::<Refused>() => {
                 if self.refused.replace(Instant::now()).is_none() {
-                    eprintln!("bloomgate: {error:#}: deleted rows stay in {} until there is", table.keys.filter);
+                    eprintln!("bloomgate: {error:#}: until then, deleted rows stay in {}", table.keys.filter);
                 }
                 return Ok(());
             }
