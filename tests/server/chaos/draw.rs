@@ -3,15 +3,11 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::model::{Asking, Filling, Filter, Item, KEYS, Model, Slot, State, UNLESS_KEY, WHILE_KEY};
-use super::replies::Row;
+use super::model::{Filter, Item, KEYS, Model, Slot, State};
 use testing::Rng;
 
 /// The number of items per key from which commands draw.
 pub const ITEMS: u64 = 1500;
-/// The number of keys whose filters guard rows.
-const GUARDED: usize = 6;
-
 /// Draws commands.
 pub struct Draw<'a> {
     pub rng: &'a mut Rng,
@@ -67,24 +63,7 @@ impl Draw<'_> {
             75 => Op::Dump { key },
             76 => self.restore(key),
             77..80 => self.load_chunk(key),
-            _ => self.guard(key % GUARDED),
-        }
-    }
-
-    /// Draws a command of the guard, or of a client that changes the keys which the guard reads.
-    fn guard(&mut self, key: usize) -> Op {
-        let row = (key, self.few(key));
-        match self.below(20) {
-            0..3 => {
-                let one = self.below(2) == 0;
-                Op::Changed { key, items: self.rows(key, one), one }
-            }
-            3..9 => self.fetch(key),
-            9..16 => self.fill(key),
-            // Even numbers do not expire, like values of SET.
-            16 => Op::Overwrite { row, value: (self.below(2) == 0).then(|| self.rng.number() >> 1 & !1) },
-            17 => Op::Beat { begins: self.below(4) > 0 },
-            _ => self.write(row),
+            _ => self.changed(key),
         }
     }
 
@@ -108,18 +87,6 @@ impl Draw<'_> {
         self.rng.below(ITEMS) as Item
     }
 
-    /// Draws one of the few items of a key that are used with the guard.
-    fn few(&mut self, key: usize) -> Item {
-        (key * 50 + self.below(5)) as Item
-    }
-
-    /// Draws items for a command of the guard. Long lists exceed one batch, and most have repetitions.
-    fn rows(&mut self, key: usize, one: bool) -> Vec<Item> {
-        let many = if self.below(8) == 0 { 100 } else { 5 };
-        let count = if one { 1 } else { 1 + self.below(many) };
-        (0..count).map(|_| self.few(key)).collect()
-    }
-
     fn items(&mut self, most: usize) -> Vec<Item> {
         (0..=self.below(most)).map(|_| self.item()).collect()
     }
@@ -132,6 +99,11 @@ impl Draw<'_> {
             4 => Op::Add { key, items: self.items(most), how: How::Sync },
             _ => Op::Add { key, items: self.items(most), how: How::Many },
         }
+    }
+
+    fn changed(&mut self, key: usize) -> Op {
+        let one = self.below(2) == 0;
+        Op::Changed { key, items: if one { vec![self.item()] } else { self.items(60) }, one }
     }
 
     /// Half of the deletes are of items in the filter. From counting filters, only members may be deleted.
@@ -190,51 +162,6 @@ impl Draw<'_> {
             Some(to) => Op::LoadChunk { to },
             None => Op::Look { key, command: "BF.INFO" },
         }
-    }
-
-    fn fetch(&mut self, key: usize) -> Op {
-        let one = self.below(2) == 0;
-        let asking = Asking {
-            lease: self.time(),
-            refreshes: self.below(2) == 0,
-            // Only BF.FETCH waits. No other client sends commands meanwhile.
-            wait: if one && self.below(6) == 0 { 2 } else { 0 },
-            has_while: self.below(3) == 0,
-            has_unless: self.below(3) == 0,
-            first: self.below(5),
-        };
-        Op::Fetch { key, items: self.rows(key, one), one, asking }
-    }
-
-    /// Draws a time in milliseconds: one that ends soon, or one that outlasts the test.
-    fn time(&mut self) -> u64 {
-        self.one_of(&[1, 20, 600_000, 600_000, 600_000, 600_000, 600_000, 600_000])
-    }
-
-    fn fill(&mut self, key: usize) -> Op {
-        let guard = &self.model.guard;
-        let is_void = self.rng.below(8) == 0;
-        let tokens = guard.tokens(key, is_void);
-        if tokens.is_empty() {
-            return self.fetch(key);
-        }
-        let (row, token) = tokens[self.rng.below(tokens.len() as u64) as usize];
-        let filling = match self.below(8) {
-            0..4 => Filling::Value(self.rng.number() >> 1),
-            4 | 5 => Filling::NoRow(self.time()),
-            6 => Filling::GiveUp,
-            _ => Filling::BackOff(self.time()),
-        };
-        Op::Fill { row, token: token.to_owned(), filling }
-    }
-
-    /// Begins or ends a write. A few are in flight at a time.
-    fn write(&mut self, row: Row) -> Op {
-        let in_flight: Vec<Option<Row>> = self.model.guard.conditions.in_flight.iter().copied().collect();
-        if !in_flight.is_empty() && (in_flight.len() > 3 || self.below(2) == 0) {
-            return Op::Write { row: self.one_of(&in_flight), begins: false };
-        }
-        Op::Write { row: (self.below(8) > 0).then_some(row), begins: true }
     }
 }
 
@@ -335,32 +262,6 @@ pub enum Op {
         items: Vec<Item>,
         one: bool,
     },
-    /// BF.FETCH with `one`, or BF.MFETCH.
-    Fetch {
-        key: usize,
-        items: Vec<Item>,
-        one: bool,
-        asking: Asking,
-    },
-    Fill {
-        row: Row,
-        token: String,
-        filling: Filling,
-    },
-    /// SET or DEL of a cache key.
-    Overwrite {
-        row: Row,
-        value: Option<u64>,
-    },
-    /// SET or DEL of the key of WHILE.
-    Beat {
-        begins: bool,
-    },
-    /// HSET or HDEL of a row, or of all rows, in the hash of UNLESS.
-    Write {
-        row: Option<Row>,
-        begins: bool,
-    },
 }
 
 /// Returns the name of a key. One is empty, one is not text.
@@ -450,30 +351,6 @@ impl Op {
             Self::Changed { key, items, one: false } => {
                 of_key("BF.MCHANGED", *key, words("ITEMS").into_iter().chain(pairs(*key, items)))
             }
-            Self::Fetch { key, items, one: true, asking } => {
-                of_key("BF.FETCH", *key, pairs(*key, items).into_iter().chain(asking.words()))
-            }
-            Self::Fetch { key, items, one: false, asking } => {
-                let options = asking.words().into_iter().chain(words("ITEMS"));
-                of_key("BF.MFETCH", *key, options.chain(pairs(*key, items)))
-            }
-            Self::Fill { row: (key, item), token, filling } => {
-                let rest = words(token).into_iter().chain(filling.words());
-                of_key("BF.FILL", *key, pairs(*key, &[*item]).into_iter().chain(rest))
-            }
-            Self::Overwrite { row: (key, item), value } => {
-                let line = value.map_or(words("DEL"), |_| words("SET"));
-                let value = value.map(|value| value.to_string().into_bytes());
-                line.into_iter().chain([cache_key(*key, *item)]).chain(value).collect()
-            }
-            Self::Beat { begins: true } => words(&format!("SET {WHILE_KEY} 1")),
-            Self::Beat { begins: false } => words(&format!("DEL {WHILE_KEY}")),
-            Self::Write { row, begins } => {
-                let field = row.map_or(b"*".to_vec(), |(key, item)| cache_key(key, item));
-                let value = begins.then(|| b"1".to_vec());
-                let command = if *begins { "HSET" } else { "HDEL" };
-                words(&format!("{command} {UNLESS_KEY}")).into_iter().chain([field]).chain(value).collect()
-            }
         }
     }
 
@@ -500,9 +377,7 @@ impl Op {
             | Self::Rotate { key }
             | Self::Persist { key, .. }
             | Self::Dump { key }
-            | Self::Changed { key, .. }
-            | Self::Fetch { key, .. } => vec![*key],
-            Self::Fill { row, .. } => vec![row.0],
+            | Self::Changed { key, .. } => vec![*key],
             Self::Merge { to, from } => [&[*to], from.as_slice()].concat(),
             Self::Copy { from, to } => vec![*from, *to],
             _ => self.replaced(),

@@ -1,48 +1,46 @@
 //! Checks the reply to each command and updates the model.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::draw::{Family, How, Layout, Op, Shape};
-use super::model::{
-    CLOCK_SLACK, Filling, Filter, Item, Limit, Model, Slot, beat, changed, fetch, fill, overwrite, write,
-};
+use super::model::{Filter, Item, Limit, Model, Slot};
 use testing::Reply;
 
 /// Describes what is wrong with a reply.
 pub type Fault = String;
 
 const NOT_FOUND: &str = "ERR not found";
-pub const ARRIVING: &str = "ERR filter is still being loaded";
+const ARRIVING: &str = "ERR filter is still being loaded";
+const CANNOT_GUARD: &str = "ERR a COUNTING filter cannot guard";
 const FULL: &str = "ERR non scaling filter is full";
 const CANNOT_DELETE: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
 const NO_ROOM: &str = "ERR no room for more deleted items (";
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 const OUT_OF_MEMORY: &str = "OOM command not allowed";
 
-pub fn wrong<T>(expected: &str) -> Result<T, Fault> {
+fn wrong<T>(expected: &str) -> Result<T, Fault> {
     Err(format!("expected {expected}"))
 }
 
-pub fn expect(holds: bool, expected: &str) -> Result<(), Fault> {
+fn expect(holds: bool, expected: &str) -> Result<(), Fault> {
     if holds { Ok(()) } else { wrong(expected) }
 }
 
-pub fn expect_error(reply: &Reply, text: &str) -> Result<(), Fault> {
+fn expect_error(reply: &Reply, text: &str) -> Result<(), Fault> {
     expect(matches!(reply, Reply::Error(found) if found.starts_with(text)), text)
 }
 
-pub fn expect_number(reply: &Reply, number: i64) -> Result<(), Fault> {
+fn expect_number(reply: &Reply, number: i64) -> Result<(), Fault> {
     expect(*reply == Reply::Integer(number), &number.to_string())
 }
 
-pub fn is_ok(reply: &Reply) -> bool {
+fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }
 
 /// The answers for one or several items.
-pub fn answers(reply: &Reply) -> &[Reply] {
+fn answers(reply: &Reply) -> &[Reply] {
     match reply {
         Reply::Array(answers) => answers,
         one => std::slice::from_ref(one),
@@ -50,24 +48,18 @@ pub fn answers(reply: &Reply) -> &[Reply] {
 }
 
 /// A reply, with the times when the command was sent and answered.
-pub struct Heard<'a> {
-    pub reply: &'a Reply,
-    pub sent: Instant,
-    pub replied: Instant,
+struct Heard<'a> {
+    reply: &'a Reply,
+    sent: Instant,
+    replied: Instant,
 }
 
 /// Checks a reply.
 pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Result<(), Fault> {
     let heard = Heard { reply, sent, replied: Instant::now() };
-    if !matches!(reply, Reply::Error(text) if text.starts_with(OUT_OF_MEMORY)) {
-        model.announce(op);
-    }
     if let Reply::Error(text) = reply
         && is_refused_by_limit(model.limit, op, text)
     {
-        if let Op::Fill { row, token, .. } = op {
-            model.guard.refuse_fill(*row, token);
-        }
         return Ok(());
     }
     match op {
@@ -83,11 +75,6 @@ pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Resul
         Op::Merge { to, from } => merge(model, *to, from, reply),
         Op::LoadChunk { to } => load_chunk(model, *to, reply),
         Op::Changed { key, items, .. } => changed(model, *key, items, &heard),
-        Op::Fetch { key, items, one, asking } => fetch(model, *key, items, (*one, asking), &heard),
-        Op::Fill { row, token, filling } => fill(model, *row, token, *filling, &heard),
-        Op::Overwrite { row, value } => overwrite(model, *row, *value, reply),
-        Op::Beat { begins } => beat(model, *begins, reply),
-        Op::Write { row, begins } => write(model, *row, *begins, reply),
         Op::Delete { .. }
         | Op::Rename { .. }
         | Op::Copy { .. }
@@ -105,8 +92,7 @@ pub fn refuses_an_item(op: &Op, reply: &Reply) -> bool {
     is_many && matches!(reply, Reply::Error(text) if refusals.iter().any(|refusal| text.starts_with(refusal)))
 }
 
-/// Whether the whole command was refused because of insufficient memory. In that case nothing has changed, except that the lease of a fill
-/// has ended.
+/// Whether the whole command was refused because of insufficient memory. In that case nothing has changed.
 fn is_refused_by_limit(limit: Limit, op: &Op, text: &str) -> bool {
     let makes_or_grows = matches!(
         op,
@@ -117,10 +103,6 @@ fn is_refused_by_limit(limit: Limit, op: &Op, text: &str) -> bool {
             | Op::Restore { .. }
             | Op::LoadChunk { .. }
             | Op::Copy { .. }
-            | Op::Fill { filling: Filling::Value(_), .. }
-            | Op::Overwrite { value: Some(_), .. }
-            | Op::Beat { begins: true }
-            | Op::Write { begins: true, .. }
     );
     match limit {
         Limit::None => false,
@@ -166,7 +148,7 @@ fn add(model: &mut Model, key: usize, items: &[Item], how: How, heard: &Heard<'_
 }
 
 /// Records that a command added an item.
-pub fn add_one(
+fn add_one(
     model: &mut Model,
     key: usize,
     item: Item,
@@ -185,6 +167,27 @@ pub fn add_one(
     expect(!(is_new && filter.must_have(item, heard.replied)), "0: the item is in")?;
     expect(is_new || !filter.must_lack(item, heard.sent), "1: the item is not in")?;
     filter.added(item, is_new, renews, heard.sent, heard.replied);
+    Ok(())
+}
+
+/// Checks the reply to BF.CHANGED or BF.MCHANGED.
+fn changed(model: &mut Model, key: usize, items: &[Item], heard: &Heard<'_>) -> Result<(), Fault> {
+    match &model.slots[key] {
+        Slot::Arriving(_) => return expect_error(heard.reply, ARRIVING),
+        Slot::Filter(filter) if filter.shape.family == Family::Counting => {
+            return expect_error(heard.reply, CANNOT_GUARD);
+        }
+        _ => {}
+    }
+    let answers = answers(heard.reply);
+    expect(answers.len() == items.len(), "an answer for each item")?;
+    for (&item, answer) in items.iter().zip(answers) {
+        if matches!(model.slots[key], Slot::Filter(_)) {
+            add_one(model, key, item, answer, true, heard)?;
+        } else {
+            expect(*answer == Reply::NullBulk, "null: no such key")?;
+        }
+    }
     Ok(())
 }
 
@@ -339,7 +342,6 @@ fn merge(model: &mut Model, to: usize, from: &[usize], reply: &Reply) -> Result<
         _ => Filter::new(shape),
     };
     sources.iter().for_each(|source| union.united_with(source));
-    model.guard.merged(to);
     model.replace(to, Slot::Filter(union));
     Ok(())
 }
@@ -396,192 +398,4 @@ fn whole(model: &mut Model, op: &Op, reply: &Reply) -> Result<(), Fault> {
         _ => return expect(matches!(reply, Reply::Integer(0..=1)), "0 or 1"),
     }
     Ok(())
-}
-
-// The model of the guard: tokens, leases, NONEs and back-offs, and the keys that WHILE and UNLESS name.
-
-/// The key of a filter and an item, which together have one cache key.
-pub type Row = (usize, Item);
-
-/// The number of tokens that are kept.
-const TOKENS: usize = 200;
-
-/// A token that was granted. It outlives its lease.
-pub struct Token {
-    row: Row,
-    text: String,
-    /// Whether BF.FILL must refuse it.
-    pub is_void: bool,
-    /// Whether the key of the filter has held the same value, or no value, since the token was granted. Otherwise the token may be void.
-    pub is_of_filter: bool,
-}
-
-/// The kind of a record.
-#[derive(PartialEq)]
-pub enum Known {
-    /// The lease of this token.
-    Lease(String),
-    NoRow,
-    BackOff,
-}
-
-/// The guard's record of a cache key.
-pub struct Record {
-    pub known: Known,
-    /// Its time to live when it was made.
-    pub milliseconds: u64,
-    /// It has not expired before this time.
-    surely_until: Instant,
-    /// It has expired after this time.
-    perhaps_until: Instant,
-    /// Whether the key of the filter has held the same value, or no value, since the record was made.
-    is_of_filter: bool,
-}
-
-impl Record {
-    /// Whether the record may have applied to a command.
-    pub fn may(&self, heard: &Heard<'_>) -> bool {
-        heard.sent < self.perhaps_until
-    }
-
-    /// Whether the record must have applied to a command. A back-off does not depend on the filter.
-    pub fn must(&self, heard: &Heard<'_>) -> bool {
-        (self.is_of_filter || self.known == Known::BackOff) && heard.replied < self.surely_until
-    }
-
-    /// Whether the record prevents other callers from loading.
-    pub fn is_busy(&self) -> bool {
-        self.known != Known::NoRow
-    }
-}
-
-/// The keys that BF.FETCH names in WHILE and UNLESS.
-#[derive(Default)]
-pub struct Conditions {
-    /// Whether the key of WHILE exists.
-    pub beats: bool,
-    /// The fields of the hash of UNLESS: rows with a write in flight, or `None` for all rows.
-    pub in_flight: BTreeSet<Option<Row>>,
-    /// Whether a failover may have lost the latest change. The driver deletes both keys then.
-    pub is_doubtful: bool,
-}
-
-impl Conditions {
-    /// Whether a row has a write in flight.
-    pub fn hold(&self, row: Row) -> bool {
-        self.in_flight.contains(&None) || self.in_flight.contains(&Some(row))
-    }
-}
-
-/// The state of the guard.
-#[derive(Default)]
-pub struct Guarded {
-    records: BTreeMap<Row, Record>,
-    /// Every token that was granted.
-    granted: BTreeSet<String>,
-    /// The latest of them.
-    tokens: VecDeque<Token>,
-    pub conditions: Conditions,
-    /// How often each reply and effect occurred.
-    pub seen: BTreeMap<&'static str, usize>,
-}
-
-impl Guarded {
-    /// Returns the record of a row, if it may have applied to a command.
-    pub fn record(&self, row: Row, heard: &Heard<'_>) -> Option<&Record> {
-        self.records.get(&row).filter(|record| record.may(heard))
-    }
-
-    /// Returns the void tokens of a filter's rows, or the tokens that may be valid.
-    pub fn tokens(&self, key: usize, is_void: bool) -> Vec<(Row, &str)> {
-        let tokens = self.tokens.iter().filter(|token| token.row.0 == key && token.is_void == is_void);
-        tokens.map(|token| (token.row, token.text.as_str())).collect()
-    }
-
-    /// Returns a token of a row.
-    pub fn token(&self, row: Row, text: &str) -> Option<&Token> {
-        self.tokens.iter().find(|token| token.row == row && token.text == text)
-    }
-
-    /// Records a grant. Returns whether the token is new.
-    pub fn grant(&mut self, row: Row, token: &str, milliseconds: u64, heard: &Heard<'_>) -> bool {
-        self.note(row, Known::Lease(token.to_owned()), milliseconds, heard);
-        self.tokens.push_back(Token { row, text: token.to_owned(), is_void: false, is_of_filter: true });
-        if self.tokens.len() > TOKENS {
-            self.tokens.pop_front();
-        }
-        self.granted.insert(token.to_owned())
-    }
-
-    /// Records a lease, NONE or back-off with its time, in place of the row's earlier record.
-    pub fn note(&mut self, row: Row, known: Known, milliseconds: u64, heard: &Heard<'_>) {
-        let lives = Duration::from_millis(milliseconds);
-        let record = Record {
-            known,
-            milliseconds,
-            surely_until: heard.sent + lives.saturating_sub(CLOCK_SLACK),
-            perhaps_until: heard.replied + lives + CLOCK_SLACK,
-            is_of_filter: true,
-        };
-        self.records.insert(row, record);
-    }
-
-    /// Ends the record of a row, and leaves its tokens as they are.
-    pub fn end_record(&mut self, row: Row) {
-        self.records.remove(&row);
-    }
-
-    /// A fill was refused: the lease of its token ends, if the token is valid.
-    pub fn refuse_fill(&mut self, row: Row, token: &str) {
-        let is_good = self.token(row, token).is_some_and(|token| !token.is_void && token.is_of_filter);
-        let Some(record) = self.records.get_mut(&row) else { return };
-        if record.known == Known::Lease(token.to_owned()) {
-            record.is_of_filter = false;
-            if is_good {
-                self.end_record(row);
-            }
-        }
-    }
-
-    /// Voids the tokens of a row, and ends its record.
-    pub fn end(&mut self, row: Row) {
-        self.end_record(row);
-        self.tokens.iter_mut().filter(|token| token.row == row).for_each(|token| token.is_void = true);
-    }
-
-    /// Voids the tokens of a row whose cached value a client changed, or whose item was added to the filter. A back-off stays.
-    pub fn overwritten(&mut self, row: Row) {
-        let back_off = self.records.remove(&row).filter(|record| record.known == Known::BackOff);
-        self.end(row);
-        self.records.extend(back_off.map(|record| (row, record)));
-    }
-
-    /// Voids the tokens of a filter into which another was merged.
-    pub fn merged(&mut self, key: usize) {
-        let mut rows: Vec<Row> =
-            self.tokens.iter().map(|token| token.row).chain(self.records.keys().copied()).collect();
-        rows.retain(|row| row.0 == key);
-        rows.into_iter().for_each(|row| self.overwritten(row));
-    }
-
-    /// Records that another filter may be at a key. RENAME may bring the former one back.
-    pub fn replaced(&mut self, key: usize) {
-        for (row, record) in &mut self.records {
-            record.is_of_filter &= row.0 != key;
-        }
-        for token in &mut self.tokens {
-            token.is_of_filter &= token.row.0 != key;
-        }
-    }
-
-    /// Ends all records, and voids all tokens.
-    pub fn end_all(&mut self) {
-        self.records.clear();
-        self.tokens.iter_mut().for_each(|token| token.is_void = true);
-    }
-
-    /// Counts a reply or an effect.
-    pub fn saw(&mut self, what: &'static str) {
-        *self.seen.entry(what).or_default() += 1;
-    }
 }
