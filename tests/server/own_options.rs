@@ -10,66 +10,6 @@ use testing::{
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
 #[test]
-fn contradictory_options_are_refused() {
-    with_client(|_, client| {
-        for (words, refusal) in [
-            ("COUNTING EXPANSION 2", "ERR COUNTING and EXPANSION exclude each other"),
-            ("EXPANSION 0 COUNTING", "ERR COUNTING and EXPANSION exclude each other"),
-            ("WINDOW 60 COUNTING", "ERR COUNTING and WINDOW exclude each other"),
-            ("COUNTING ROLLING", "ERR COUNTING and ROLLING exclude each other"),
-            ("WINDOW 60 ROLLING", "ERR ROLLING and WINDOW exclude each other"),
-            ("ROLLING EXPANSION 2", "ERR ROLLING and EXPANSION exclude each other"),
-            ("HASH siphash LAYOUT redisbloom", "ERR HASH and LAYOUT redisbloom exclude each other"),
-            ("LAYOUT redisbloom WINDOW 5", "ERR WINDOW and LAYOUT redisbloom exclude each other"),
-            ("LAYOUT redisbloom ROLLING", "ERR ROLLING and LAYOUT redisbloom exclude each other"),
-            ("COUNTING LAYOUT redisbloom", "ERR COUNTING and LAYOUT redisbloom exclude each other"),
-            ("EX 5 PX 5", "ERR EX and PX exclude each other"),
-            ("SLIDING", "ERR SLIDING needs WINDOW"),
-            ("ROLLING SLIDING", "ERR SLIDING needs WINDOW"),
-            ("BUCKETS 4", "ERR BUCKETS needs WINDOW or ROLLING"),
-            ("HASH md5", "ERR bad hash"),
-            ("WINDOW 0", "ERR WINDOW is a whole number from 1 to 10000000000"),
-            ("WINDOW -1", "ERR WINDOW is a whole number from 1 to 10000000000"),
-            ("WINDOW 99999999999", "ERR WINDOW is a whole number from 1 to 10000000000"),
-            ("WINDOW 5 BUCKETS 2", "ERR BUCKETS is a whole number from 3 to 64"),
-            ("WINDOW 5 BUCKETS 65", "ERR BUCKETS is a whole number from 3 to 64"),
-            ("EX 0", "ERR EX is a whole number from 1 to 2305843009213693"),
-            ("PX -5", "ERR PX is a whole number from 1 to 2305843009213693952"),
-            ("EX 9223372036854775807", "ERR EX is a whole number from 1 to 2305843009213693"),
-        ] {
-            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 {words}")), error(refusal), "{words}");
-            assert_eq!(client.run(&format!("BF.INSERT k {words} ITEMS x")), error(refusal), "{words}");
-        }
-        for (words, refusal) in [
-            ("HASH", "ERR no hash"),
-            ("WINDOW", "ERR no window"),
-            ("WINDOW 5 BUCKETS", "ERR no buckets"),
-            ("EX", "ERR no expire time"),
-            ("HASH siphash SEED 5", "ERR bad seed"),
-            ("HASH siphash SEED 000102030405060708090a0b0c0d0e0g", "ERR bad seed"),
-            (&format!("SEED {KEY}"), "ERR bad seed"),
-        ] {
-            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 {words}")), error(refusal), "{words}");
-        }
-        for (words, refusal) in [
-            ("HASH siphash TIGHTENING 0.5", "ERR HASH and TIGHTENING exclude each other"),
-            ("WINDOW 5 TIGHTENING 0.5", "ERR WINDOW and TIGHTENING exclude each other"),
-            (&format!("COUNTING SEED {KEY}"), "ERR COUNTING and a SEED of 32 bytes exclude each other"),
-            (&format!("HASH murmur3 SEED {KEY}"), "ERR HASH and a SEED of 32 bytes exclude each other"),
-            ("WINDOW 5 VALIDATESCALETO 1000", "ERR WINDOW and VALIDATESCALETO exclude each other"),
-            ("HASH siphash SEED 5", "Bad seed"),
-        ] {
-            assert_eq!(client.run(&format!("BF.INSERT k {words} ITEMS x")), error(refusal), "{words}");
-        }
-        assert_eq!(client.run("EXISTS k"), integer(0));
-        assert_eq!(client.run("BF.RESERVE fixed 0.01 100 COUNTING NONSCALING"), ok(), "which it is by itself");
-        // 32 characters without the words HASH siphash are valkey-bloom's seed.
-        client.run(&format!("BF.INSERT valkey SEED {KEY} ITEMS x"));
-        assert_eq!(client.run("TYPE valkey").text(), "bloomfltr");
-    });
-}
-
-#[test]
 fn a_keyed_filter_is_propagated_with_its_key() {
     with_append_only_client(|server, client| {
         assert_eq!(client.run(&format!("BF.RESERVE named 0.01 100 SEED {KEY} HASH siphash")), ok());

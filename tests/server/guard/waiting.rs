@@ -527,28 +527,6 @@ fn a_held_client_keeps_waiting_during_a_back_off() {
 }
 
 #[test]
-fn the_words_of_a_back_off_are_checked_before_anything_changes() {
-    with_client(|_, client| {
-        with_filter(client);
-        let lease = load(client, FETCH);
-        let range = "ERR BACKOFF is a whole number from 0 to 2305843009213693952";
-        for (rest, text) in [
-            ("GIVEUP BACKOFF x", range),
-            ("GIVEUP BACKOFF -1", range),
-            ("GIVEUP BACKOFF 9223372036854775807", range),
-            ("GIVEUP BACKOFF 1 2", "ERR syntax error"),
-            ("GIVEUP PX 1", "ERR syntax error"),
-        ] {
-            assert_eq!(fill(client, &lease, rest), error(text), "{rest}");
-        }
-        assert_eq!(fill(client, INVENTED, "GIVEUP BACKOFF 5000"), nil(2));
-        assert!(client.run("BF.FILL {f} 43 {f}:42 0 GIVEUP BACKOFF 5000") == nil(2));
-        assert_eq!(client.info_number("bf_bloom_backoffs"), 0);
-        assert_eq!(fill(client, &lease, "VALUE row"), ok(), "the lease is still good");
-    });
-}
-
-#[test]
 fn a_fill_that_is_refused_ends_the_lease() {
     with_client(|server, client| {
         for (what, text) in [
