@@ -16,7 +16,6 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
 
-use crate::growth::Model;
 use crate::persistence::rewrite_append_only_file;
 use crate::redisbloom::golden::items;
 use crate::{redisbloom, valkey_bloom};
@@ -56,11 +55,6 @@ pub trait Golden: Send + Sync {
     fn sizes(&self) -> Option<[usize; 4]> {
         None
     }
-
-    /// The same filter, decoded from its payload without the module.
-    fn model(&self) -> Option<Box<dyn Model>> {
-        None
-    }
 }
 
 /// All filters made by one program.
@@ -79,7 +73,7 @@ pub fn sources() -> &'static [Source] {
 
 fn read_sources() -> Vec<Source> {
     let mut sources: Vec<Source> = RELEASES.iter().map(|release| release.source()).collect();
-    sources.push(valkey_bloom::model::source());
+    sources.push(valkey_bloom::golden::source());
     sources.extend(redisbloom::golden::RELEASES.map(redisbloom::golden::source));
     sources.extend(redisbloom::golden::OF_ENCODING_3.map(redisbloom::golden::source_of_encoding_3));
     sources
@@ -113,7 +107,7 @@ const CONTRARY: [&str; 4] =
 fn check_all(server: &Server, source: &Source) {
     let mut client = server.connect();
     // The ceiling under which valkey-bloom's answers were recorded.
-    client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
+    client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
     assert_eq!(client.run("DBSIZE"), integer(source.filters.len() as i64), "{}", source.name);
     for golden in &source.filters {
         eprintln!("{}: {}", source.name, golden.key());
@@ -212,7 +206,7 @@ fn every_payload_is_restored_and_no_two_filters_have_one_digest() {
     on_every_server(|program| {
         let server = Server::with(program).line("sanitize-dump-payload yes").start();
         let mut client = server.connect();
-        client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
+        client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
         for source in sources() {
             let mut seen = Vec::new();
             for golden in &source.filters {
@@ -232,7 +226,7 @@ fn every_payload_is_restored_and_no_two_filters_have_one_digest() {
 #[test]
 fn every_command_of_a_rewritten_file_loads_when_a_client_sends_it() {
     with_client(|server, client| {
-        client.run(&format!("CONFIG SET {}", valkey_bloom::model::THEIR_CEILING));
+        client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
         for source in sources() {
             for golden in &source.filters {
                 let commands = golden.commands("k");

@@ -5,9 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::pending::{begin_endless_save, kill_child};
-use crate::redisbloom::golden::load_chunks;
-use crate::redisbloom::model::Model;
-use testing::{Connection, Rng, Server, eventually, ok, on_every_server, with_client};
+use testing::{Connection, Rng, Server, eventually, load_records, ok, on_every_server, records, with_client};
 
 /// 64 MiB of bits: 31 huge pages at least, wherever they begin.
 const RESERVE: &str = "0.01 55500000 NONSCALING SEED 7";
@@ -130,11 +128,13 @@ fn huge_pages_hold_loaded_layers_of_redisbloom() {
     on_every_server(|program| {
         let (server, mut client) = start(program);
         assert_eq!(client.run("CONFIG SET bf.huge-pages no"), ok());
-        let mut filter = Model::reserve(0.01, 55_500_000, 0);
+        client.run("BF.RESERVE empty 0.01 55500000 NONSCALING LAYOUT redisbloom");
+        let mut records = records(&mut client, "empty");
+        client.run("DEL empty");
         // Incompressible bytes.
         let mut random = Rng::new(1);
-        filter.layers[0].bytes.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
-        load_chunks(&server, "k", &filter.chunks(filter.header()));
+        records[1..].iter_mut().flat_map(|(_, bits)| bits).for_each(|byte| *byte = random.below(256) as u8);
+        load_records(&mut client, "k", &records);
         assert_eq!(client.run("CONFIG SET bf.huge-pages yes"), ok());
         assert_eq!(client.run("DEBUG RELOAD"), ok());
         eventually("huge pages", || has_huge_pages(&server));

@@ -3,7 +3,6 @@
 use std::fs;
 use std::process::Command;
 
-use crate::redisbloom::model::Model;
 use crate::reserve::sizes_of_a_refusal;
 use testing::{
     Connection, Reply, Server, eventually, integer, load_records, ok, on_every_server, records, with_client,
@@ -103,8 +102,7 @@ fn a_sparse_filter_stays_sparse_when_it_is_loaded() {
         client.run("BF.RESERVE bits 0.01 100000000 NONSCALING");
         client.run("BF.RESERVE counters 0.01 20000000 NONSCALING COUNTING");
         client.run("BF.RESERVE windowed 0.01 100000000 WINDOW 3600 BUCKETS 3");
-        let layers = Model::reserve(0.01, 100_000_000, 0);
-        load_records(client, "redisbloom", &layers.chunks(layers.header()));
+        client.run("BF.RESERVE redisbloom 0.01 100000000 NONSCALING LAYOUT redisbloom");
         client.run("BF.RESERVE valkey-bloom 0.01 50000000 TIGHTENING 0.5 NONSCALING");
         let items: Vec<String> = (0..500).map(|number| format!("item {number}")).collect();
         let keys = ["bits", "counters", "windowed", "redisbloom"];

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::every_filter::{EveryFilter, assert_same};
 use crate::fleet::assert_equal;
+use crate::payload::{Field, fields_of_payload, payload_of_type};
 use crate::redisbloom::golden::{TODAY, snapshot};
 use crate::redisbloom::hostile::sound;
 use crate::redisbloom::words::{TheirPrimary, following};
@@ -613,16 +614,18 @@ fn data_that_cannot_be_applied_ends_the_server() {
         damaged[20] ^= 1;
         assert_ends(program, &[load(&records[0]), load(&(iterator, damaged))], "BF.LOADCHUNK k: ERR received bad data");
         // RedisBloom's records that the primary could not have accepted.
-        let chunks = sound().chunks(sound().header());
+        let chunks = sound().chunks;
         let beyond = (1 << 20, vec![0; 16]);
         assert_ends(program, &[load(&chunks[0]), load(&beyond)], "BF.LOADCHUNK k: ERR invalid offset");
-        let mut unsound = sound();
-        unsound.layers[0].bits += 1;
-        let header = (1, unsound.header());
+        let mut header = chunks[0].clone();
+        header.1[28] += 1;
         assert_ends(program, &[load(&header)], "BF.LOADCHUNK k: ERR received bad data");
 
         // A payload that this version cannot read. The server only replies with an error.
-        let payload = unsound.payload(4);
+        let (type_number, mut fields) = fields_of_payload(&sound().payload).expect("a module's value");
+        let Field::Uint(bits) = &mut fields[8] else { panic!("{fields:?}") };
+        *bits += 1;
+        let payload = payload_of_type(type_number, &fields);
         assert!(
             restore(&mut client, "k", &payload).is_error(),
             "a client's payload is refused, and the server keeps running"

@@ -64,7 +64,7 @@ pub fn with_fixed_checksum(mut payload: Vec<u8>) -> Vec<u8> {
 }
 
 /// Redis's CRC-64: polynomial 0xad93d23594c935a9 (Jones), reflected, no inversion at either end.
-fn crc64(bytes: &[u8]) -> u64 {
+pub fn crc64(bytes: &[u8]) -> u64 {
     const REFLECTED: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(crc ^ u64::from(byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ REFLECTED } else { crc >> 1 })

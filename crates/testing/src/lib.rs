@@ -26,7 +26,8 @@ pub use aof::{
     start_on_commands, start_on_snapshot, stopped_on_commands, with_append_only_file, words,
 };
 pub use dump::{
-    FOOTER, Record, dump, load_record, load_records, next_record, records, restore, value_of, with_fixed_checksum,
+    FOOTER, Record, crc64, dump, load_record, load_records, next_record, records, restore, value_of,
+    with_fixed_checksum,
 };
 pub use locate::{
     fault_module, in_both_protocols, module, module_of_other_processor, old_server, on_every_server, on_servers_with,

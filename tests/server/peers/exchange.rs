@@ -279,7 +279,7 @@ fn redisbloom_gets_no_filter_that_it_would_hash_differently() {
     beside_redisbloom(|peer| {
         let (ours, theirs) = (peer.start(Side::Ours, &[]), peer.start(Side::Theirs, &[]));
         let (mut from, mut to) = (ours.connect(), theirs.connect());
-        for (release, _) in OF_ENCODING_3 {
+        for release in OF_ENCODING_3 {
             golden::restore(&ours, release, &of_encoding_3(release).0.payload);
             from.run(&format!("BF.MADD {release} more:1 more:2"));
             let payload = dump(&mut from, release);

@@ -1,33 +1,19 @@
 //! The limits of RedisBloom's layout: a header that announces more data than follows, and commands that RedisBloom refused for lack of
 //! memory.
 
-use super::golden::{TODAY, snapshot};
-use super::model::{Layer, Model};
+use super::golden::{Golden, TODAY, filter, snapshot};
 use super::words::{TheirPrimary, assert_ends_the_server, encode, encode_chunk, following};
+use std::path::Path;
+
+use crate::payload::{fields_of_payload, payload_of_type};
 use testing::{
-    Connection, Server, Stop, array, dump, error, eventually, integer, ok, on_every_server, simple, start_on_commands,
+    Connection, Server, Stop, array, error, eventually, integer, ok, on_every_server, records, restore, simple,
+    start_on_commands,
 };
 
-/// A sound filter of two small layers.
-pub fn sound() -> Model {
-    let mut model = Model::reserve(0.2, 10, 2);
-    for number in 0..15 {
-        model.add(format!("item:{number}").as_bytes());
-    }
-    assert_eq!(model.layers.len(), 2);
-    model
-}
-
-/// Two layers, the newer one full, so that the next item needs a third.
-fn full() -> Model {
-    let mut model = Model::reserve(0.2, 10, 2);
-    let mut number = 0;
-    while model.items < 30 {
-        model.add(format!("item:{number}").as_bytes());
-        number += 1;
-    }
-    assert_eq!(model.layers.len(), 2);
-    model
+/// The payload and the records of a sound filter of two small layers, made by RedisBloom.
+pub fn sound() -> Golden {
+    filter(TODAY, "tiny")
 }
 
 /// A header may announce far more data than ever arrives: only the data that has arrived takes memory.
@@ -36,7 +22,7 @@ fn a_header_that_announces_much_costs_little() {
     on_every_server(|program| {
         let server = Server::with(program).line("bf.max-filter-bytes 3000000000").start();
         let mut client = server.connect();
-        let mut header = full().header();
+        let mut header = sound().chunks[0].1.clone();
         header[20..28].copy_from_slice(&2_000_000_000_u64.to_le_bytes());
         let words: [&[u8]; 4] = [b"BF.LOADCHUNK", b"k", b"1", &header];
         assert_eq!(client.call(&words), ok());
@@ -64,10 +50,11 @@ fn a_newer_encoding_is_refused_by_its_number() {
         let server = Server::with(program).start();
         let mut client = server.connect();
         let known = "version 5 of the layout is not known";
-        let refused = client.call::<&[u8]>(&[b"RESTORE", b"k", b"0", &sound().payload(5)]);
+        let (type_number, fields) = fields_of_payload(&sound().payload).expect("a module's value");
+        let refused = restore(&mut client, "k", &payload_of_type(type_number + 1, &fields));
         assert_eq!(refused, error("ERR Bad data format"));
         assert!(server.log().contains(&format!("bloomgate: cannot load a filter: {known}")), "{}", server.log());
-        let header = sound().header();
+        let header = &sound().chunks[0].1;
         let newer = [&header[..20], &[7; 16], &header[20..]].concat();
         let refused = client.call::<&[u8]>(&[b"BF.LOADCHUNK", b"k", b"1", &newer]);
         assert_eq!(refused, error(&format!("ERR received bad data: {known}")));
@@ -97,34 +84,36 @@ const AFTERWARDS: [&str; 7] = [
 ];
 
 /// A header and a chunk from a client of the primary: a filter that is full with 2^50 items.
-fn full_primary() -> Vec<u8> {
+fn full_primary(program: &Path) -> Vec<u8> {
+    let server = Server::start(program);
+    let mut client = server.connect();
+    client.run("BF.RESERVE k 0.01 100 LAYOUT redisbloom");
+    client.run("BF.ADD k present");
+    let with_present = records(&mut client, "k");
     let mut header = Vec::new();
     let items = 1u64 << 50;
     header.extend(items.to_le_bytes());
     [1u32, 5, 2].iter().for_each(|field| header.extend(field.to_le_bytes()));
-    let Layer { hashes, bits_per_entry, bits, bytes, .. } = with_present().layers.remove(0);
-    [bits / 8, bits, items].iter().for_each(|field| header.extend(field.to_le_bytes()));
-    [0.005, bits_per_entry].iter().for_each(|field| header.extend(field.to_le_bytes()));
-    header.extend((hashes as u32).to_le_bytes());
+    let [_, (end, bits)] = &with_present[..] else { panic!("more than one layer") };
+    let size = bits.len() as u64;
+    [size, 8 * size, items].iter().for_each(|field| header.extend(field.to_le_bytes()));
+    // The rate of the layer, its bits for each item, its hashes.
+    header.extend([0.005_f64, 11.027753418256411].map(f64::to_le_bytes).concat());
+    header.extend(8_u32.to_le_bytes());
     header.extend(items.to_le_bytes());
     header.push(0);
-    [encode_chunk("full", 1, &header), encode_chunk("full", 1 + bytes.len() as i64, &bytes)].concat()
-}
-
-fn with_present() -> Model {
-    let mut model = Model::reserve(0.01, 100, 2);
-    model.add(b"present");
-    model
+    [encode_chunk("full", 1, &header), encode_chunk("full", *end, bits)].concat()
 }
 
 fn assert_went_on(server: &Server) {
     let mut client = server.connect();
     eventually("the end of the stream", || client.run("EXISTS the-end") == integer(1));
     // A filter by default, as on the primary.
-    let model = Model::of_payload(&dump(&mut client, "huge")).1;
-    let mut expected = Model::reserve(0.01, 100, 2);
-    assert_eq!((expected.add(b"a"), expected.add(b"b")), (Some(true), Some(true)));
-    assert_eq!(model, expected);
+    assert_eq!(
+        client.run("BF.DEBUG huge").elements()[1].text(),
+        "bytes:144 bits:1152 hashes:8 hashwidth:64 capacity:100 size:2 ratio:0.005"
+    );
+    assert_eq!(client.run("BF.MEXISTS huge a b c"), array([1, 1, 0].map(integer)));
     assert_wrapped(&mut client, "wrapped", "a b", i64::MAX, 2);
     assert_wrapped(&mut client, "wrapped-too", "a", 1_700_000_000_000_000_000, 1);
     assert_eq!(client.run("BF.MEXISTS full present new"), array([1, 0].map(integer)));
@@ -139,7 +128,7 @@ fn assert_went_on(server: &Server) {
 fn assert_wrapped(client: &mut Connection, key: &str, items: &str, capacity: i64, card: i64) {
     assert_eq!(client.run(&format!("TYPE {key}")), simple("MBbloom--"));
     assert_eq!(client.run(&format!("BF.INFO {key} CAPACITY")), array([integer(capacity)]));
-    assert_eq!(Model::of_payload(&dump(client, key)).1.layers[0].bytes.len(), 8);
+    assert!(client.run(&format!("BF.DEBUG {key}")).elements()[1].text().starts_with("bytes:8 bits:64 "));
     for item in items.split(' ') {
         assert_eq!(client.run(&format!("BF.EXISTS {key} {item}")), integer(1));
     }
@@ -152,11 +141,11 @@ fn oversized_effects_are_skipped() {
         let primary = TheirPrimary::start(snapshot(TODAY));
         let replica = following(program, &primary);
         primary.send(&RESERVATIONS);
-        primary.send_bytes(full_primary());
+        primary.send_bytes(full_primary(program));
         primary.send(&AFTERWARDS);
         assert_went_on(&replica);
 
-        let commands = [encode(&RESERVATIONS), full_primary(), encode(&AFTERWARDS)].concat();
+        let commands = [encode(&RESERVATIONS), full_primary(program), encode(&AFTERWARDS)].concat();
         let mut server = start_on_commands(program, &[], &commands);
         assert_went_on(&server);
         server.restart(Stop::Kill);

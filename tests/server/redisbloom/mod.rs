@@ -3,6 +3,5 @@
 pub mod golden;
 pub mod hostile;
 pub mod loadchunk;
-pub mod model;
 pub mod promotion;
 pub mod words;

@@ -10,8 +10,8 @@ use std::path::Path;
 use super::{LAYOUTS, scaled};
 use crate::corpus;
 use crate::golden::as_commands;
+use crate::payload::{Field, fields_of_payload, payload_of_type, payload_of_value};
 use crate::redisbloom::golden;
-use crate::redisbloom::model::{Field, fields_of_payload, payload_of_type, payload_of_value};
 use crate::valkey_bloom;
 use testing::{
     Connection, FOOTER, LAST_WORDS, Record, Reply, Resident, Rng, Server, Version, array, dump, encode, eventually,
@@ -663,7 +663,7 @@ impl Mutants {
             let (type_number, fields) = fields_of_payload(payload).expect("a module's value");
             Value { type_number, fields }
         };
-        let loads = valkey_bloom::model::goldens().into_iter().map(|golden| golden.payload);
+        let loads = valkey_bloom::golden::goldens().into_iter().map(|golden| golden.payload);
         Self {
             rng: rng(name),
             values: payloads.iter().map(value).collect(),

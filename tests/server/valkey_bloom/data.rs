@@ -2,39 +2,50 @@
 
 use std::fs;
 
-use super::model::{FIXED_SEED, Golden, Layer, Model, goldens, load, server_with_goldens, unpacked};
-use crate::growth::{add_to_both, assert_as_the_model};
-use crate::redisbloom::model::{Field, payload_of};
+use super::golden::{Golden, goldens, server_with_goldens, unpacked};
+use crate::payload::Field::{self, Double, Text, Uint};
+use crate::payload::{fields_of_payload, payload_of_type};
 use crate::transfer::through_files_and_replicas;
 use testing::{
-    Connection, Reply, Rng, Server, array, digest, dump, encode, integer, nil, ok, on_every_server, restore,
-    start_on_commands, value_of, with_client,
+    Reply, Server, array, digest, encode, integer, nil, ok, on_every_server, restore, simple, start_on_commands,
+    with_client,
 };
+
+/// The type and the fields of a golden filter: layers, expansion, rate, tightening, whether the seed is random; for each layer its capacity
+/// and its bitmap, which begins with 45 bytes: version, length, hashes, seed. The last layer has its items before the bitmap.
+fn fields(golden: &Golden) -> (u64, Vec<Field>) {
+    fields_of_payload(&golden.dump).expect("a module's value")
+}
+
+/// A filter with several layers.
+fn grown() -> Golden {
+    goldens().into_iter().find(|golden| golden.key == "tight-0.7").expect("a key of the data")
+}
 
 #[test]
 fn a_digest_tells_filters_apart_by_every_part_of_them() {
     with_client(|_, client| {
-        let mut base = Model::new(20, 0.01, 0.5, 2, [7; 32]);
-        base.add_all((0..50).map(|number| number.to_string()));
-        let changes: [fn(&mut Model); 9] = [
-            |_| (),
-            |model| model.expansion = 3,
-            |model| model.rate = 0.011,
-            |model| model.tightening = 0.51,
-            |model| model.is_seed_random = 0,
-            |model| model.seed = [8; 32],
-            |model| model.layers[1].items -= 1,
-            |model| model.layers[1].capacity += 1,
-            |model| model.layers[1].bits[0] ^= 1,
-        ];
+        let (type_number, base) = fields(&grown());
         let mut digests = Vec::new();
-        for (number, change) in changes.iter().enumerate() {
-            let mut model = base.clone();
-            change(&mut model);
-            let key = format!("k{number}");
-            assert_eq!(restore(client, &key, &model.dump()), ok(), "change {number}");
+        // The parts of the filter; the first layer's capacity; the last one's items; the seed, in every layer; a bit.
+        for part in [0, 1, 2, 3, 4, 5, base.len() - 2, base.len() - 1, base.len()] {
+            let mut fields = base.clone();
+            match fields.get_mut(part) {
+                None => fields.iter_mut().for_each(|field| {
+                    if let Text(bitmap) = field {
+                        bitmap[13] ^= 1;
+                    }
+                }),
+                // The number of layers stays as it is.
+                Some(_) if part == 0 => {}
+                Some(Uint(number)) => *number = if part == 4 { 1 - *number } else { *number - 1 },
+                Some(Double(number)) => *number *= 0.99,
+                Some(Text(bitmap)) => bitmap[45] ^= 1,
+            }
+            let key = format!("k{part}");
+            assert_eq!(restore(client, &key, &payload_of_type(type_number, &fields)), ok(), "part {part}");
             let found = digest(client, &key);
-            assert!(!digests.contains(&found), "change {number} is not in the digest");
+            assert!(!digests.contains(&found), "part {part} is not in the digest");
             digests.push(found);
         }
     });
@@ -43,24 +54,22 @@ fn a_digest_tells_filters_apart_by_every_part_of_them() {
 #[test]
 fn a_value_of_the_january_2025_pre_release_is_read_or_refused_but_never_misread() {
     with_client(|server, client| {
-        let mut model = Model::new(20, 0.01, 0.5, 2, FIXED_SEED);
-        let items: Vec<String> = (0..50).map(|number| format!("item {number}")).collect();
-        model.add_all(&items);
-        let mut fields = model.fields()[..5].to_vec();
-        for layer in &model.layers {
-            fields.push(Field::Text(model.bitmap(layer)));
-            fields.push(Field::Uint(layer.capacity as u64));
-            fields.push(Field::Uint(layer.items as u64));
+        let golden = grown();
+        let (type_number, today) = fields(&golden);
+        // It stored the bitmap first, and the items with each layer: all but the last one are full.
+        let mut fields = today[..5].to_vec();
+        for layer in today[5..today.len() - 3].chunks(2) {
+            fields.extend([layer[1].clone(), layer[0].clone(), layer[0].clone()]);
         }
-        let reply = restore(client, "k", &payload_of("bloomfltr", 1, &fields));
+        let [capacity, items, bitmap] = &today[today.len() - 3..] else { panic!("a layer") };
+        fields.extend([bitmap, capacity, items].map(Clone::clone));
+        let reply = restore(client, "k", &payload_of_type(type_number, &fields));
         if reply.is_error() {
             assert_eq!(reply.error_text(), "ERR Bad data format");
             assert!(server.log().contains("bloomgate: cannot load a filter:"));
             assert_eq!(client.run("EXISTS k"), integer(0));
         } else {
-            client.run("CONFIG SET rdbcompression no");
-            assert!(value_of(&dump(client, "k")) == value_of(&model.dump()));
-            assert!(client.batched(&[b"BF.MEXISTS", b"k"], &items).iter().all(|&found| found));
+            golden.assert_is_at(client, "k");
         }
     });
 }
@@ -149,91 +158,19 @@ fn one_field_of_info_is_a_scalar() {
     });
 }
 
-#[test]
-fn the_largest_capacity_follows_the_ceiling() {
-    on_every_server(|program| {
-        let (_server, mut client, goldens) = server_with_goldens(Server::with(program));
-        for ceiling in [20_000_u64, 1 << 20, 10_000_000, 134_217_728, 1 << 30] {
-            assert_eq!(client.run(&format!("CONFIG SET bf.bloom-memory-usage-limit {ceiling}")), ok());
-            for golden in goldens.iter().filter(|golden| !is_fixed(golden)) {
-                let expected = Model::from_payload(&golden.payload).max_scaled_capacity(ceiling);
-                let reply = client.run(&format!("BF.INFO {} MAXSCALEDCAPACITY", golden.key));
-                assert_eq!(reply, integer(expected), "{} below {ceiling}", golden.key);
-            }
-        }
-    });
-}
+// Growth of filters of valkey-bloom's layout: see `predicted.rs` for the rules.
 
-// Growth of filters of valkey-bloom's layout that are created here, until no room is left.
-
-/// A server whose DUMP is uncompressed, like the model's.
-fn start(program: &std::path::Path) -> (Server, Connection) {
-    let server = Server::with(program).line("rdbcompression no").start();
-    let client = server.connect();
-    (server, client)
-}
-
-#[test]
-fn any_filter_of_theirs_grows_by_their_rule() {
-    on_every_server(|program| {
-        let (_server, mut client) = start(program);
-        let mut rng = Rng::new(1);
-        for (number, (capacity, rate, tightening, expansion)) in [
-            (100, 0.01, 0.5, 2),
-            (64, 0.02, 0.7, 2),
-            (50, 0.001, 0.7, 4),
-            (10, 0.05, 0.5, 1),
-            (1, 0.01, 0.9, 1),
-            (1, 0.5, 0.5, 2),
-            (7, 0.99, 0.99, 3),
-            (3, 0.3, 0.1, 2),
-            (30, 1e-7, 0.5, 2),
-            (5, 1e-30, 0.25, 3),
-            (10, 1e-40, 0.5, 32_768),
-            (20, 0.01, 0.999, 1),
-            (200, 0.01, 0.5, 0),
-            (1, 0.9, 0.5, 0),
-            (250, 1e-300, 0.5, 0),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            for is_new in [true, false] {
-                let seed = if number == 0 { FIXED_SEED } else { std::array::from_fn(|_| rng.number() as u8) };
-                let mut model = Model::new(capacity, rate, tightening, expansion, seed);
-                let key = format!("k{number}-{is_new}");
-                if is_new {
-                    let line = format!("BF.INSERT {key} CAPACITY {capacity} ERROR {rate} TIGHTENING {tightening}");
-                    let mut words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-                    let expansion = expansion.to_string();
-                    words.extend([b"EXPANSION", expansion.as_bytes(), b"SEED", &seed]);
-                    assert_eq!(client.call(&words), array([]), "{line}");
-                } else {
-                    load(&mut client, &key, &model.payload());
-                }
-                for _ in 0..12 {
-                    // Short items are repeated, including the empty item.
-                    let items: Vec<Vec<u8>> = (0..25).map(|_| rng.bytes(3)).collect();
-                    add_to_both(&mut client, &key, &mut model, &items);
-                }
-                assert_as_the_model(&mut client, &key, &model);
-            }
-        }
-    });
-}
-
+/// The digest is the prediction of the model that `tests/data/predicted/README.md` describes.
 #[test]
 fn long_items_are_hashed_whole() {
-    on_every_server(|program| {
-        let (_server, mut client) = start(program);
-        let mut model = Model::new(1000, 0.001, 0.5, 2, FIXED_SEED);
-        load(&mut client, "k", &model.payload());
-        let items: Vec<Vec<u8>> = (0..200)
-            .chain([255, 256, 1000, 65_535, 65_536, 1_000_000])
-            .map(|length| (0..length).map(|byte| byte as u8 ^ 0xa5).collect())
-            .collect();
-        add_to_both(&mut client, "k", &mut model, &items);
-        assert_as_the_model(&mut client, "k", &model);
+    with_client(|_, client| {
+        client.run("CONFIG SET bf.bloom-use-random-seed no");
+        client.run("BF.INSERT k CAPACITY 1000 ERROR 0.001 TIGHTENING 0.5");
+        for length in (0..200).chain([255, 256, 1000, 65_535, 65_536, 1_000_000]) {
+            let item: Vec<u8> = (0..length).map(|byte| byte as u8 ^ 0xa5).collect();
+            assert_eq!(client.call(&[b"BF.ADD".as_slice(), b"k", &item]), integer(1), "{length} bytes");
+        }
+        assert_eq!(digest(client, "k"), array([simple("0643ed4aceb14efd220233de1a5b012d937242f0")]));
     });
 }
 
@@ -242,29 +179,25 @@ fn long_items_are_hashed_whole() {
 #[test]
 fn thousands_of_sub_filters_load_grow_and_save() {
     on_every_server(|program| {
-        let mut model = Model::new(1, 1e-12, 0.9999, 1, [3; 32]);
-        let first = model.layers[0].clone();
-        model.layers = (0..5000).map(|_| Layer { items: 1, ..first.clone() }).collect();
-        let (payload, dump) = (model.payload(), model.dump());
-        let commands: [&[&[u8]]; 4] = [
-            &[b"BF.LOAD", b"loaded", &payload],
-            &[b"RESTORE", b"restored", b"0", &dump],
-            &[b"BF.MADD", b"loaded", b"a", b"b", b"c"],
-            &[b"BF.MADD", b"restored", b"a", b"b", b"c"],
-        ];
+        let one =
+            goldens().into_iter().find(|golden| golden.key == "empty-0.01-500").expect("a key of the data").payload;
+        // A full layer: expansion, rate, tightening, whether the seed is random, the number of layers, and 5000 times the layer.
+        let (filter, layer) = one.split_at(30);
+        let full = [&layer[..layer.len() - 16], &layer[layer.len() - 8..], &layer[layer.len() - 8..]].concat();
+        let mut payload = filter.to_vec();
+        payload[1..5].copy_from_slice(&1_u32.to_le_bytes());
+        payload[5..13].copy_from_slice(&1e-12_f64.to_le_bytes());
+        payload[13..21].copy_from_slice(&0.9999_f64.to_le_bytes());
+        payload[22..30].copy_from_slice(&5000_u64.to_le_bytes());
+        payload.extend(full.repeat(5000));
+        let commands: [&[&[u8]]; 2] = [&[b"BF.LOAD", b"k", &payload], &[b"BF.MADD", b"k", b"a", b"b", b"c"]];
         let mut server = start_on_commands(program, &["rdbcompression no"], &encode(commands));
         let mut client = server.connect();
-        for item in ["a", "b", "c"] {
-            model.add(item.as_bytes()).unwrap();
-        }
-        for key in ["loaded", "restored"] {
-            assert_as_the_model(&mut client, key, &model);
-        }
-        let expected = digest(&mut client, "loaded");
+        assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(5001));
+        assert_eq!(client.run("BF.MEXISTS k a b c d"), array([1, 1, 1, 0].map(integer)));
+        let expected = digest(&mut client, "k");
         through_files_and_replicas(program, &mut server, &|occasion, client| {
-            for key in ["loaded", "restored"] {
-                assert_eq!(digest(client, key), expected, "{occasion}: {key}");
-            }
+            assert_eq!(digest(client, "k"), expected, "{occasion}");
         });
     });
 }
