@@ -9,6 +9,7 @@ mod clock;
 #[cfg(feature = "databases")]
 pub mod database;
 mod dump;
+mod each_server;
 mod locate;
 #[cfg(feature = "databases")]
 pub mod mariadb;
@@ -19,6 +20,7 @@ mod resident;
 mod resp;
 mod rng;
 mod version;
+mod wait;
 
 pub use accepted::{is_accepted, restore_by_law, use_and_delete};
 pub use aof::{
@@ -29,16 +31,17 @@ pub use dump::{
     FOOTER, Record, crc64, dump, load_record, load_records, next_record, records, restore, value_of,
     with_fixed_checksum,
 };
+pub use each_server::{in_both_protocols, on_every_server, on_servers_with, with_append_only_client, with_client};
 pub use locate::{
-    fault_module, in_both_protocols, module, module_of_other_processor, old_server, on_every_server, on_servers_with,
-    server_of_other_processor, servers, tool, with_append_only_client, with_client,
+    fault_module, module, module_of_other_processor, old_server, server_of_other_processor, servers, tool,
 };
-pub use process::{Builder, LAST_WORDS, Server, Stop, eventually, free_port, patience, watched};
+pub use process::{Builder, LAST_WORDS, Server, Stop, free_port};
 pub use replication::{catch_up, digest, follow};
 pub use resident::Resident;
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
 pub use rng::Rng;
 pub use version::{Version, defragments};
+pub use wait::{eventually, patience, watched};
 
 /// Prints a line of figures: the topic, a colon, then `NUMBER WHAT`, separated by commas. `scripts/test --soak` repeats these at its end:
 /// `executions`, `kills survived`, `adds verified`, `faults injected`.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 use super::resp::{Connection, Reply};
+use super::wait::{eventually, patience, watched};
 use super::{clock, locate};
 
 /// Lines that a server or the module logs when it crashes.
@@ -32,15 +33,6 @@ repl-diskless-sync-delay 0
 ";
 /// Settings that servers before 7.0 reject.
 const DEBUG_COMMANDS: &str = "enable-debug-command yes\n";
-
-/// Waits until `condition` holds, and panics with `what` after a very long time.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < patience(), "gave up waiting for: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// A way to stop a server.
 pub enum Stop {
@@ -395,20 +387,7 @@ pub fn free_port() -> u16 {
     panic!("no port is free");
 }
 
-// Servers under a memory checker, which the steps `memcheck` and `asan` announce with `BLOOMGATE_WATCHED`. They can be many times slower,
-// so tests have longer timeouts. They are stopped by SIGTERM instead of SIGKILL, because the checker reports leaks when a process exits.
-
-/// Whether the servers run under a memory checker.
-pub fn watched() -> bool {
-    std::env::var_os("BLOOMGATE_WATCHED").is_some()
-}
-
-/// The timeout of every wait. It is not a measure of speed.
-pub fn patience() -> Duration {
-    Duration::from_secs(if watched() { 1200 } else { 120 })
-}
-
-/// Sends SIGTERM to a process and waits for a while. The caller kills a process that does not exit.
+/// Sends SIGTERM to a process under a memory checker, which reports leaks when the process exits, and waits for a while. The caller kills a process that does not exit.
 fn ask_to_end(child: &mut Child) {
     // The shell's built-in `kill`, because a minimal system has no other.
     let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status();

@@ -1,7 +1,8 @@
 //! A replica and its primary: connecting them, waiting, and comparing their data.
 
-use super::process::{Server, eventually};
+use super::process::Server;
 use super::resp::{Connection, Reply};
+use super::wait::eventually;
 
 /// Makes a server a replica of another, and waits for the link.
 pub fn follow(replica: &mut Connection, primary: &Server) {

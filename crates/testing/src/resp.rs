@@ -5,8 +5,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-use super::process::eventually;
-use super::process::patience;
+use super::wait::{eventually, patience};
 
 /// A reply as sent by the server, in RESP2 or RESP3.
 #[derive(Clone, PartialEq)]
