@@ -103,11 +103,6 @@ impl Walk {
         self.nodes.is_empty()
     }
 
-    /// The nodes that this walk has not finished.
-    pub fn nodes_left(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// The time since this walk began.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()

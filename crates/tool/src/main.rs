@@ -17,6 +17,7 @@ mod plan;
 mod progress;
 mod report;
 mod restore;
+mod sampler;
 mod shards;
 mod stats;
 mod stream;

@@ -1,7 +1,7 @@
 //! The replies to BF.STATS and INFO as numbers, for `watch` and `web`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bloomgate_client::{Info as FilterInfo, Stats};
@@ -17,6 +17,8 @@ pub struct Sampled {
     /// The growth factor from one layer to the next; `None` if the filter does not grow.
     pub expansion: Option<u64>,
     pub ttl_ms: Option<u64>,
+    /// When it was received.
+    pub at: Instant,
 }
 
 impl Sampled {
@@ -24,7 +26,7 @@ impl Sampled {
     /// stays empty.
     pub fn of_replies(stats: &Value, expansion: Value, ttl: Value) -> Result<Self> {
         let ttl_ms = from_redis_value::<i64>(ttl).ok().and_then(|ms| u64::try_from(ms).ok());
-        Ok(Self { stats: stats.try_into()?, expansion: info_field(expansion).ok(), ttl_ms })
+        Ok(Self { stats: stats.try_into()?, expansion: info_field(expansion).ok(), ttl_ms, at: Instant::now() })
     }
 
     /// Whether it refuses items once it is full.
@@ -104,11 +106,6 @@ pub fn count_of_buckets(stats: &Stats) -> Option<usize> {
 #[derive(Clone, Debug, Default)]
 pub struct Info(BTreeMap<String, String>);
 
-/// Returns the sum of a field over all nodes.
-pub fn total<'a>(infos: impl IntoIterator<Item = &'a Info>, name: &str) -> u64 {
-    infos.into_iter().filter_map(|info| info.number(name)).fold(0, u64::saturating_add)
-}
-
 /// Returns the change per second of a number that grew by `more`.
 pub fn per_second(more: u64, passed: Duration) -> f64 {
     more as f64 / passed.max(Duration::from_millis(1)).as_secs_f64()
@@ -130,6 +127,12 @@ impl Info {
     /// Returns the databases that have keys, from the section `keyspace`.
     pub fn databases(&self) -> impl Iterator<Item = u32> {
         self.0.keys().filter_map(|name| name.strip_prefix("db")?.parse().ok())
+    }
+
+    /// Returns the number of keys in a database, from the section `keyspace`.
+    pub fn keys(&self, database: u32) -> u64 {
+        let keys = self.text(&format!("db{database}")).and_then(|line| line.strip_prefix("keys=")?.split(',').next());
+        keys.and_then(|keys| keys.parse().ok()).unwrap_or(0)
     }
 
     pub fn text(&self, name: &str) -> Option<&str> {
@@ -166,7 +169,7 @@ mod tests {
     #[test]
     fn layers_are_weighted_by_their_size() {
         let sampled = |layers: &[(i64, f64)]| Sampled::of_replies(&reply(layers), Value::Nil, Value::Int(-1)).unwrap();
-        let Sampled { stats, expansion, ttl_ms } = sampled(&[(100, 0.5), (300, 0.1)]);
+        let Sampled { stats, expansion, ttl_ms, .. } = sampled(&[(100, 0.5), (300, 0.1)]);
         assert_eq!((cells(&stats), cells_in_all(&stats)), (0.5, Some(0.2)));
         assert_eq!((fill(&stats), expansion, ttl_ms), (1.0, None, None));
         let stats = sampled(&[]).stats;

@@ -29,7 +29,7 @@ pub type Address = String;
 /// Time limit of a resumable command for reconnecting to a lost server.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a reply may take. A hung server accepts commands without answering them.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 

@@ -14,8 +14,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::watch::sampler::{Order, Sample};
-use crate::watch::table;
+use crate::sampler::Board;
+use crate::watch::Order;
+use crate::watch::table::View;
 
 /// Lines that do not show filters: the server, the columns, the number of hidden filters, the other databases, the key bindings.
 const OTHER_LINES: u16 = 5;
@@ -53,10 +54,10 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a sample. `lost` is the error of a lost server, shown in the last line.
-    pub fn draw(&self, sample: &Sample, order: Order, lost: Option<&str>) -> io::Result<()> {
+    /// Draws the last sample. `lost` is the error of a lost server, shown in the last line.
+    pub fn draw(&self, board: &Board, order: Order, lost: Option<&str>) -> io::Result<()> {
         let (columns, rows) = size();
-        let mut lines = table::lines(sample, true);
+        let mut lines = View { board, order, top: self::rows() }.lines(true);
         lines.truncate(usize::from(rows.saturating_sub(1)));
         let by = match order {
             Order::Memory => "memory",

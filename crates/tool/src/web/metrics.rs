@@ -2,51 +2,15 @@
 //! fifteen for each filter with its own series.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bloomgate_client::{Bucket, Layer};
 use serde_json::{Value, json};
 
 use crate::prometheus::{Metrics, escaped};
+use crate::sampler::{Board, FIELDS, Filter, Rates, State, now_ms};
 use crate::stats::{Sampled, cells, count_of_buckets, fill};
 use crate::web::query::{id, readable};
-use crate::web::sampler::{Board, COUNTERS, Filter, Rates, State, now_ms};
-
-/// Metrics of a node: the field of INFO, the name, the labels, and whether it is a counter.
-const NODE_METRICS: [(&str, &str, &str, bool); 31] = [
-    ("bf_bloom_total_memory_bytes", "bloomgate_memory_bytes", "", false),
-    ("bf_bloom_num_objects", "bloomgate_filters", "", false),
-    ("bf_bloom_num_filters_across_objects", "bloomgate_layers", "", false),
-    ("bf_bloom_num_items_across_objects", "bloomgate_items", "", false),
-    ("bf_bloom_capacity_across_objects", "bloomgate_capacity_items", "", false),
-    ("bf_bloom_pending_bytes", "bloomgate_pending_bytes", "", false),
-    ("bf_bloom_adds", "bloomgate_adds_total", "", true),
-    ("bf_bloom_new_items", "bloomgate_new_items_total", "", true),
-    ("bf_bloom_refused", "bloomgate_refused_total", "", true),
-    ("bf_bloom_deletes_refused", "bloomgate_deletes_refused_total", "", true),
-    ("bf_bloom_lookups", "bloomgate_lookups_total", "", true),
-    ("bf_bloom_positives", "bloomgate_positives_total", "", true),
-    ("bf_bloom_fetches_absent", "bloomgate_fetches_total", ",answer=\"absent\"", true),
-    ("bf_bloom_fetches_hit", "bloomgate_fetches_total", ",answer=\"hit\"", true),
-    ("bf_bloom_fetches_stale", "bloomgate_fetches_total", ",answer=\"stale\"", true),
-    ("bf_bloom_fetches_load", "bloomgate_fetches_total", ",answer=\"load\"", true),
-    ("bf_bloom_fetches_wait", "bloomgate_fetches_total", ",answer=\"wait\"", true),
-    ("bf_bloom_fetches_failed", "bloomgate_fetches_total", ",answer=\"failed\"", true),
-    ("bf_bloom_fetches_unguarded", "bloomgate_fetches_unguarded_total", "", true),
-    ("bf_bloom_fetches_held", "bloomgate_fetches_held_total", "", true),
-    ("bf_bloom_batches", "bloomgate_guard_batches_total", "", true),
-    ("bf_bloom_backoffs", "bloomgate_backoffs_total", "", true),
-    ("bf_bloom_fills", "bloomgate_fills_total", "", true),
-    ("bf_bloom_fills_refused", "bloomgate_fills_refused_total", "", true),
-    ("bf_bloom_leases", "bloomgate_leases", "", false),
-    ("bf_bloom_nones", "bloomgate_nones", "", false),
-    ("bf_bloom_waiting", "bloomgate_waiting_clients", "", false),
-    ("bf_bloom_defrag_hits", "bloomgate_defrag_hits_total", "", true),
-    ("bf_bloom_defrag_misses", "bloomgate_defrag_misses_total", "", true),
-    ("bf_bloom_max_filter_bytes", "bloomgate_max_filter_bytes", "", false),
-    ("used_memory", "bloomgate_server_used_memory_bytes", "", false),
-];
 
 /// Returns a value of a filter, or `None` if its kind does not have it.
 type Number = fn(&Sampled) -> Option<f64>;
@@ -126,7 +90,7 @@ fn nodes(metrics: &mut Metrics, state: &State) {
         metrics.sample("bloomgate_build_info", &labels, 1);
     }
     let mut last = "";
-    for (field, name, labels, only_grows) in NODE_METRICS {
+    for (field, name, labels, only_grows) in FIELDS {
         if name != last {
             let kind = if only_grows { "counter" } else { "gauge" };
             metrics.describe(
@@ -142,6 +106,11 @@ fn nodes(metrics: &mut Metrics, state: &State) {
             }
         }
     }
+    metrics.describe("bloomgate_server_used_memory_bytes", "gauge", "used_memory of INFO.");
+    for node in &state.nodes {
+        let used = node.info.number("used_memory").unwrap_or(0);
+        metrics.sample("bloomgate_server_used_memory_bytes", &format!("node=\"{}\"", escaped(&node.address)), used);
+    }
     metrics.describe("bloomgate_server_maxmemory_bytes", "gauge", "The limit of the server's memory; 0: none.");
     for node in &state.nodes {
         let policy = escaped(node.info.text("maxmemory_policy").unwrap_or_default());
@@ -150,7 +119,11 @@ fn nodes(metrics: &mut Metrics, state: &State) {
     }
     metrics.describe("bloomgate_server_keys", "gauge", "Keys of the database.");
     for node in &state.nodes {
-        metrics.sample("bloomgate_server_keys", &format!("node=\"{}\"", escaped(&node.address)), node.keys);
+        metrics.sample(
+            "bloomgate_server_keys",
+            &format!("node=\"{}\"", escaped(&node.address)),
+            node.info.keys(state.database),
+        );
     }
 }
 
@@ -201,13 +174,11 @@ pub fn state(board: &Board) -> Value {
     let state = board.state();
     let first = state.nodes.first();
     let info = |name: &str| first.and_then(|node| node.info.text(name));
-    let databases: BTreeSet<u32> = state.nodes.iter().flat_map(|node| node.info.databases()).collect();
-    let others: Vec<u32> = databases.into_iter().filter(|database| *database != state.database).collect();
     let silence = state.sent_at.map(|sent_at| sent_at.elapsed()).filter(|silence| *silence >= SILENCE);
     json!({
         "tool": env!("CARGO_PKG_VERSION"),
         "name": board.server,
-        "other_databases": others,
+        "other_databases": state.other_databases(),
         "now": now_ms(),
         "interval": millis(board.interval),
         "samples": state.samples,
@@ -224,11 +195,11 @@ pub fn state(board: &Board) -> Value {
             "used_memory": state.total("used_memory"),
             "maxmemory": state.total("maxmemory"),
             "policy": info("maxmemory_policy"),
-            "keys": state.nodes.iter().map(|node| node.keys).fold(0, u64::saturating_add),
+            "keys": state.nodes.iter().map(|node| node.info.keys(state.database)).fold(0, u64::saturating_add),
         },
         "walk": { "looked_at": state.walk.looked_at, "is_complete": state.walk.is_complete },
         "left_out": state.left_out,
-        "totals": COUNTERS.iter().map(|name| ((*name).to_owned(), state.total(name).into())).collect::<Map>(),
+        "totals": FIELDS.iter().map(|(field, ..)| ((*field).to_owned(), state.total(field).into())).collect::<Map>(),
         "rates": state.rates.map(rates),
         "history": history(&state),
         "filters": state.filters.iter().map(|(key, filter)| brief(key, filter)).collect::<Vec<_>>(),
@@ -236,14 +207,14 @@ pub fn state(board: &Board) -> Value {
 }
 
 fn rates(rates: Rates) -> Map {
-    COUNTERS.iter().map(|name| (*name).to_owned()).zip(rates.map(Value::from)).collect()
+    FIELDS.iter().map(|(field, ..)| (*field).to_owned()).zip(rates.map(Value::from)).collect()
 }
 
 fn history(state: &State) -> Value {
     let points = state.totals.points();
     let mut history = Map::new();
     history.insert("time".to_owned(), points.iter().map(|(time, _)| *time).collect());
-    for (index, name) in COUNTERS.iter().enumerate() {
+    for (index, (name, ..)) in FIELDS.iter().enumerate() {
         let values = points.iter().filter_map(|(_, totals)| totals.get(index).copied());
         history.insert((*name).to_owned(), values.collect());
     }
@@ -260,7 +231,7 @@ fn brief(key: &[u8], filter: &Filter) -> Map {
 }
 
 fn numbers(sampled: &Sampled) -> Map {
-    let Sampled { stats, expansion, ttl_ms } = sampled;
+    let Sampled { stats, expansion, ttl_ms, .. } = sampled;
     let numbers = [
         ("kind", json!(stats.kind)),
         ("layout", json!(stats.layout)),

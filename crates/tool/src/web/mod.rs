@@ -1,11 +1,11 @@
 //! `bloomgate web`: a page on this machine with the history of a server's filters, and metrics for Prometheus. It only reads. A separate
-//! thread (`sampler`) queries the server and stores the results on the `board`. Requests are answered from the board, so open pages put no
+//! thread (`worker`) queries the server and stores the results on the `board`. Requests are answered from the board, so open pages put no
 //! load on the server.
 
 mod metrics;
 mod plan;
 mod query;
-mod sampler;
+mod worker;
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -23,10 +23,11 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::server::Options;
+use crate::sampler::{Board, Sampler, Settings};
+use crate::server::{Options, PATIENCE};
 use crate::{http, numbers, prometheus};
 use query::Query;
-use sampler::{Board, Question, Sampler, Settings};
+use worker::{Question, Worker};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,7 +36,7 @@ Examples:
   bloomgate web --url rediss://db:6379 --match 'seen:*' --interval 30
   curl http://127.0.0.1:6390/metrics         the metrics
 
-It sends only commands that read (INFO, DBSIZE, SCAN, TYPE, PTTL, BF.STATS, BF.INFO, and BF.EXISTS when you try an item),
+It sends only commands that read (INFO, SCAN, TYPE, PTTL, BF.STATS, BF.INFO, and BF.EXISTS when you try an item),
 and keeps the server busy for at most about a tenth of the time. Only this machine can open the page. From elsewhere:
   ssh -L 6390:127.0.0.1:6390 that-machine";
 
@@ -66,26 +67,28 @@ pub struct Arguments {
 /// Runs the subcommand until it is interrupted.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     // Invalid options are an error at once. An unreachable server is retried.
-    let server = options.name()?;
     options.check()?;
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen on {}: choose another port with --listen", arguments.listen))?;
     let address = listener.local_addr()?;
-    let board = Arc::new(Board::new(server.clone(), arguments.interval));
     let settings = Settings {
         interval: arguments.interval,
         filters_max: usize::try_from(arguments.max)?,
         pattern: arguments.pattern.clone(),
+        patience: PATIENCE,
+        keeps_history: true,
     };
     let (questions, asked) = mpsc::channel();
-    let sampler = Sampler::new(options.clone(), settings, Arc::clone(&board), asked);
-    thread::Builder::new().name("sampler".to_owned()).spawn(move || sampler.run())?;
+    let sampler = Sampler::new(options.clone(), settings)?;
+    let board = Arc::clone(&sampler.board);
+    let worker = Worker::new(sampler, asked);
+    thread::Builder::new().name("sampler".to_owned()).spawn(move || worker.run())?;
     let filters = arguments.metrics_filters;
     if let Some(address) = arguments.metrics_listen {
         let board = Arc::clone(&board);
         prometheus::serve(address, move || metrics::text(&board, filters))?;
     }
-    say(address, &server);
+    say(address, &board.server);
     let state = Rc::new(AppState { board, questions, port: address.port(), metrics_filters: filters });
     http::serve(listener, move |request| {
         let state = Rc::clone(&state);

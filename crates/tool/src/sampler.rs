@@ -1,129 +1,66 @@
-//! The thread that queries the server. It takes a sample at each interval, walks over the keys between samples, and answers requests in its
-//! pauses. It has its own connection and reconnects if the connection is lost.
+//! The sampler of `watch` and `web`: counts with INFO, finds filters with SCAN, and queries them with BF.STATS. `watch` and `web` decide when.
+//! It has its own connection, and stores its results on the `board`.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use bloomgate_client::{Info as FilterInfo, Stats};
-use redis::{Value, cmd, from_redis_value};
-use tokio::sync::oneshot;
+use redis::{Cmd, Value, cmd};
 
 use crate::keys::{Progress, Walk};
-use crate::server::{Address, ConnectionLost, Options, Server, no_module};
-use crate::stats::{Info, Rank, Sampled, fill, per_second, total};
-use crate::web::query::readable;
+use crate::server::{Address, Options, Server, no_module};
+use crate::stats::{Info, Rank, Sampled, fill, per_second};
 
 /// Filters queried in one batch.
 const FILTERS_AT_ONCE: usize = 16;
 const COMMANDS_A_FILTER: usize = 3;
-/// The pause before the first attempt to reconnect. It doubles with each further attempt.
-const RETRY_MIN: Duration = Duration::from_millis(500);
-const RETRY_MAX: Duration = Duration::from_secs(8);
 
-#[derive(Clone)]
 pub struct Settings {
     pub interval: Duration,
     pub filters_max: usize,
     /// The pattern of the keys to search, as SCAN takes it.
     pub pattern: Option<String>,
-}
-
-/// A request for `BF.EXISTS`, which changes nothing.
-pub struct Question {
-    pub key: Vec<u8>,
-    pub item: Vec<u8>,
-    pub answer: oneshot::Sender<Result<bool, String>>,
+    /// How long a reply may take.
+    pub patience: Duration,
+    /// Whether figures of earlier samples are kept.
+    pub keeps_history: bool,
 }
 
 pub struct Sampler {
     options: Options,
     /// `None` before the first connection.
     server: Option<Server>,
-    is_lost: bool,
+    pub is_lost: bool,
     settings: Settings,
-    board: Arc<Board>,
-    questions: Receiver<Question>,
-    walk: Walk,
-    next_sample: Instant,
-    retry: Duration,
+    pub board: Arc<Board>,
+    pub walk: Walk,
     /// The number of filters that this walk found beyond the maximum.
     left_out: u64,
 }
 
+/// The result of querying a filter: its figures or the error, `None` if the key no longer holds a filter.
+type Queried = (Vec<u8>, Option<Result<Sampled, String>>);
+
 impl Sampler {
-    /// Creates a sampler. It connects when it runs.
-    pub fn new(options: Options, settings: Settings, board: Arc<Board>, questions: Receiver<Question>) -> Self {
-        Self {
-            options,
-            server: None,
-            is_lost: true,
-            settings,
-            board,
-            questions,
-            walk: Walk::new(),
-            next_sample: Instant::now(),
-            retry: RETRY_MIN,
-            left_out: 0,
-        }
+    /// Creates a sampler without a connection.
+    pub fn new(options: Options, settings: Settings) -> Result<Self> {
+        let state = State { keeps_history: settings.keeps_history, ..State::default() };
+        let board = Board { server: options.name()?, interval: settings.interval, state: Mutex::new(state) };
+        let board = Arc::new(board);
+        Ok(Self { options, server: None, is_lost: true, settings, board, walk: Walk::new(), left_out: 0 })
     }
 
-    /// Runs until all senders of questions are dropped.
-    pub fn run(mut self) {
-        loop {
-            let until = match self.turn() {
-                Ok(until) => until,
-                Err(error) => self.failed(&error),
-            };
-            if self.answer_until(until).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Does the work that is due. Returns when more work is due.
-    fn turn(&mut self) -> Result<Instant> {
-        if self.is_lost {
-            self.reconnect()?;
-        }
-        if Instant::now() >= self.next_sample {
-            // A small server is walked in one step, so its first sample already has the filters.
-            if self.walk.is_at_begin() && Instant::now() >= self.walk.due() {
-                self.step()?;
-            }
-            self.sample()?;
-            self.retry = RETRY_MIN;
-        }
-        // Also after a sample, because on a slow server each sample takes longer than the interval, so that the next one is always due.
-        if Instant::now() >= self.walk.due() {
-            self.step()?;
-        }
-        Ok(self.next_sample.min(self.walk.due()))
-    }
-
-    fn failed(&mut self, error: &anyhow::Error) -> Instant {
-        self.is_lost = true;
-        let (mut state, text) = (self.board.state(), format!("{error:#}"));
-        state.sent_at = None;
-        let is_new = state.problem.as_ref().is_none_or(|problem| problem.text != text);
-        if is_new {
-            eprintln!("bloomgate: {text}");
-        }
-        state.fail(text);
-        drop(state);
-        let until = Instant::now() + self.retry;
-        self.retry = self.retry.saturating_mul(2).min(RETRY_MAX);
-        until
-    }
-
-    fn reconnect(&mut self) -> Result<()> {
-        match &mut self.server {
-            // Any known node will do.
-            Some(server) if server.is_cluster() => server.reconnect(Duration::ZERO)?,
-            server => *server = Some(Server::connect(&self.options)?),
+    /// Connects, or reconnects to a lost server. Known filters are kept until the next sample queries them.
+    pub fn connect(&mut self) -> Result<()> {
+        if let Some(server) = &mut self.server {
+            server.reconnect(Duration::ZERO)?;
+        } else {
+            let mut server = Server::connect(&self.options)?;
+            server.set_patience(self.settings.patience)?;
+            self.server = Some(server);
         }
         if let Some(server) = &mut self.server {
             for node in server.nodes() {
@@ -132,13 +69,15 @@ impl Sampler {
             }
         }
         self.is_lost = false;
-        // The server may have other keys than before.
-        (self.walk, self.next_sample, self.left_out) = (Walk::new(), Instant::now(), 0);
-        self.board.state().walk = self.walk.progress();
+        // A restarted server counts from 0 and may have other keys than before.
+        (self.walk, self.left_out) = (Walk::new(), 0);
+        let mut state = self.board.state();
+        (state.walk, state.last) = (self.walk.progress(), None);
         Ok(())
     }
 
-    fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
+    /// Calls the server. Returns its answer and the time that it took.
+    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
         let server = self.server.as_mut().filter(|_| !self.is_lost).context("the connection to the server is lost")?;
         let begun = Instant::now();
         self.board.state().sent_at = Some(begun);
@@ -147,8 +86,8 @@ impl Sampler {
         Ok((answer?, begun.elapsed()))
     }
 
-    /// Takes a step of the walk over the keys.
-    fn step(&mut self) -> Result<()> {
+    /// Takes a step of the walk over the keys. Returns the time that the server took.
+    pub fn step(&mut self) -> Result<Duration> {
         let mut walk = std::mem::replace(&mut self.walk, Walk::new());
         if walk.is_at_begin() {
             self.left_out = 0;
@@ -158,19 +97,18 @@ impl Sampler {
         let is_known = |key: &[u8]| board.state().filters.contains_key(key);
         let found = self.ask(|server| walk.step(server, pattern.as_deref(), is_known));
         self.walk = walk;
-        let (found, took) = found?;
-        self.walk.pause(pause_after(took));
+        let (found, mut took) = found?;
         if self.walk.is_at_begin() {
             self.walk.pause(self.settings.interval.max(rest_after(self.walk.elapsed())));
         }
         let beyond = self.watch(found);
-        self.watch_higher_ranks(&beyond)?;
+        took += self.watch_higher_ranks(&beyond)?;
         let mut state = self.board.state();
         if self.walk.is_at_begin() || self.left_out > state.left_out {
             state.left_out = self.left_out;
         }
         state.walk = self.walk.progress();
-        Ok(())
+        Ok(took)
     }
 
     /// Adds filters up to the maximum. Returns the others.
@@ -188,13 +126,12 @@ impl Sampler {
     }
 
     /// Replaces watched filters of the lowest ranks by filters of higher ranks.
-    fn watch_higher_ranks(&mut self, beyond: &[Vec<u8>]) -> Result<()> {
+    fn watch_higher_ranks(&mut self, beyond: &[Vec<u8>]) -> Result<Duration> {
         if beyond.is_empty() {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         self.left_out += beyond.len() as u64;
         let (replies, took) = self.ask(|server| server.replies_of_each(&["BF.INFO"], beyond))?;
-        self.walk.pause(pause_after(took));
         let mut state = self.board.state();
         let rank = |filter: &Filter| filter.sampled.as_ref().map(Sampled::rank);
         let watched = state.filters.iter().filter_map(|(key, filter)| Some(Reverse((rank(filter)?, key.clone()))));
@@ -209,93 +146,62 @@ impl Sampler {
                 lowest.push(Reverse((rank, key.clone())));
             }
         }
-        Ok(())
+        Ok(took)
     }
 
-    fn sample(&mut self) -> Result<()> {
-        let begun = Instant::now();
-        self.next_sample = begun + self.settings.interval;
-        let (nodes, _) = self.ask(nodes)?;
+    /// Queries INFO of all nodes. Fails if the server has not loaded the module.
+    pub fn count(&mut self) -> Result<Vec<Node>> {
+        let of_node = |server: &mut Server, address: Address| {
+            let info = Info::of_node(server, &address, &["server", "memory", "bf", "keyspace"])?;
+            Ok(Node { address, info })
+        };
+        let (nodes, _) = self
+            .ask(|server| server.nodes().into_iter().map(|node| of_node(server, node)).collect::<Result<Vec<_>>>())?;
         if nodes.iter().all(|node| node.info.text("bf_version").is_none()) {
-            let address = nodes.first().map(|node| node.address.clone()).unwrap_or_default();
-            return Err(no_module(&address));
+            return Err(no_module(&nodes.first().map(|node| node.address.clone()).unwrap_or_default()));
         }
-        let keys: Vec<Vec<u8>> = self.board.state().filters.keys().cloned().collect();
-        let mut sampled = Vec::with_capacity(keys.len());
+        Ok(nodes)
+    }
+
+    /// Queries filters in batches. `goes_on` is called after each with the time that the server took.
+    pub fn query(
+        &mut self,
+        keys: &[Vec<u8>],
+        queried: &mut Vec<Queried>,
+        mut goes_on: impl FnMut(&mut Self, Duration) -> Result<bool>,
+    ) -> Result<()> {
         for keys in keys.chunks(FILTERS_AT_ONCE) {
             let (replies, took) = self.ask(|server| server.replies_of_many(&commands(keys)))?;
             let mut replies = replies.into_iter();
-            for key in keys {
-                let replies: Vec<Value> = replies.by_ref().take(COMMANDS_A_FILTER).collect();
-                if let Some(stats) = of_replies(replies) {
-                    sampled.push((key.clone(), stats));
-                }
+            queried.extend(keys.iter().map(|key| (key.clone(), of_replies(replies.by_ref()))));
+            if !goes_on(self, took)? {
+                break;
             }
-            self.answer_until(Instant::now() + pause_after(took))?;
         }
-        let mut state = self.board.state();
-        if state.problem.is_some() {
-            eprintln!("bloomgate: the server at {} is back", self.board.server);
-        }
-        state.database = self.server.as_ref().map_or(0, Server::database);
-        state.take_sample(nodes, sampled, begun.elapsed());
         Ok(())
     }
 
-    /// Answers questions until the given time.
-    fn answer_until(&mut self, until: Instant) -> Result<()> {
-        loop {
-            match self.questions.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Question { key, item, answer }) => {
-                    let result = self.exists(&key, &item).map_err(|error| format!("{error:#}"));
-                    // The request may have been dropped.
-                    _ = answer.send(result);
-                }
-                Err(RecvTimeoutError::Timeout) => return Ok(()),
-                Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("the page has stopped")),
-            }
-        }
+    /// Stores a sample that took `took`, and removes filters that are gone.
+    pub fn store(&self, nodes: Vec<Node>, queried: Vec<Queried>, took: Duration) {
+        let mut state = self.board.state();
+        state.database = self.server.as_ref().map_or(0, Server::database);
+        state.take_sample(nodes, queried, took);
     }
-
-    fn exists(&mut self, key: &[u8], item: &[u8]) -> Result<bool> {
-        let reply = self.ask(|server| server.ask(cmd("BF.EXISTS").arg(key).arg(item), key));
-        if let Err(error) = &reply
-            && error.is::<ConnectionLost>()
-        {
-            // The next sample connects again.
-            self.is_lost = true;
-            self.next_sample = Instant::now();
-        }
-        let (reply, _) = reply.with_context(|| format!("cannot query `{}`", readable(key)))?;
-        Ok(from_redis_value(reply)?)
-    }
-}
-
-fn nodes(server: &mut Server) -> Result<Vec<Node>> {
-    let addresses = server.nodes();
-    let mut of_node = |node: Address| {
-        let info = Info::of_node(server, &node, &["server", "memory", "bf", "keyspace"])?;
-        let keys = from_redis_value(server.ask_node(&node, &cmd("DBSIZE"))?)?;
-        Ok(Node { address: node, info, keys })
-    };
-    addresses.into_iter().map(&mut of_node).collect()
 }
 
 /// The commands about some filters, [`COMMANDS_A_FILTER`] for each.
-fn commands(keys: &[Vec<u8>]) -> Vec<(Vec<u8>, redis::Cmd)> {
-    let of_key = |key: &Vec<u8>| {
-        let commands = [
-            cmd("BF.STATS").arg(key).to_owned(),
-            cmd("BF.INFO").arg(key).arg("EXPANSION").to_owned(),
-            cmd("PTTL").arg(key).to_owned(),
-        ];
-        commands.map(|command| (key.clone(), command))
+fn commands(keys: &[Vec<u8>]) -> Vec<(&Vec<u8>, Cmd)> {
+    let of_key = |key| {
+        let stats = cmd("BF.STATS").arg(key).to_owned();
+        [stats, cmd("BF.INFO").arg(key).arg("EXPANSION").to_owned(), cmd("PTTL").arg(key).to_owned()]
+            .map(|command| (key, command))
     };
     keys.iter().flat_map(of_key).collect()
 }
 
-/// Parses the replies about a filter. Returns the error if there is one, and `None` if the key no longer holds a filter.
-fn of_replies(replies: Vec<Value>) -> Option<Result<Sampled, String>> {
+/// Parses the replies about a filter.
+fn of_replies(replies: impl Iterator<Item = Value>) -> Option<Result<Sampled, String>> {
+    let replies: Vec<Value> = replies.take(COMMANDS_A_FILTER).collect();
     let [stats, expansion, ttl] = <[Value; COMMANDS_A_FILTER]>::try_from(replies).ok()?;
     if let Value::ServerError(error) = &stats {
         let details = error.details().unwrap_or_default();
@@ -324,37 +230,45 @@ pub fn rest_after(took: Duration) -> Duration {
 
 // The state that the sampler writes and requests read, under a lock that is held only briefly.
 
-/// The fields of `INFO bf` whose totals over all nodes have a history.
-pub const COUNTERS: [&str; 22] = [
-    "bf_bloom_total_memory_bytes",
-    "bf_bloom_num_objects",
-    "bf_bloom_num_filters_across_objects",
-    "bf_bloom_num_items_across_objects",
-    "bf_bloom_capacity_across_objects",
-    "bf_bloom_pending_bytes",
-    "bf_bloom_adds",
-    "bf_bloom_new_items",
-    "bf_bloom_lookups",
-    "bf_bloom_positives",
-    "bf_bloom_fetches_absent",
-    "bf_bloom_fetches_hit",
-    "bf_bloom_fetches_stale",
-    "bf_bloom_fetches_load",
-    "bf_bloom_fetches_wait",
-    "bf_bloom_fetches_failed",
-    "bf_bloom_fetches_unguarded",
-    "bf_bloom_fills",
-    "bf_bloom_fills_refused",
-    "bf_bloom_leases",
-    "bf_bloom_nones",
-    "bf_bloom_waiting",
+/// The fields of `INFO bf`: the name of the metric, its labels, and whether it is a counter. Their totals over all nodes have a history.
+pub const FIELDS: [(&str, &str, &str, bool); 30] = [
+    ("bf_bloom_total_memory_bytes", "bloomgate_memory_bytes", "", false),
+    ("bf_bloom_num_objects", "bloomgate_filters", "", false),
+    ("bf_bloom_num_filters_across_objects", "bloomgate_layers", "", false),
+    ("bf_bloom_num_items_across_objects", "bloomgate_items", "", false),
+    ("bf_bloom_capacity_across_objects", "bloomgate_capacity_items", "", false),
+    ("bf_bloom_pending_bytes", "bloomgate_pending_bytes", "", false),
+    ("bf_bloom_adds", "bloomgate_adds_total", "", true),
+    ("bf_bloom_new_items", "bloomgate_new_items_total", "", true),
+    ("bf_bloom_refused", "bloomgate_refused_total", "", true),
+    ("bf_bloom_deletes_refused", "bloomgate_deletes_refused_total", "", true),
+    ("bf_bloom_lookups", "bloomgate_lookups_total", "", true),
+    ("bf_bloom_positives", "bloomgate_positives_total", "", true),
+    ("bf_bloom_fetches_absent", "bloomgate_fetches_total", ",answer=\"absent\"", true),
+    ("bf_bloom_fetches_hit", "bloomgate_fetches_total", ",answer=\"hit\"", true),
+    ("bf_bloom_fetches_stale", "bloomgate_fetches_total", ",answer=\"stale\"", true),
+    ("bf_bloom_fetches_load", "bloomgate_fetches_total", ",answer=\"load\"", true),
+    ("bf_bloom_fetches_wait", "bloomgate_fetches_total", ",answer=\"wait\"", true),
+    ("bf_bloom_fetches_failed", "bloomgate_fetches_total", ",answer=\"failed\"", true),
+    ("bf_bloom_fetches_unguarded", "bloomgate_fetches_unguarded_total", "", true),
+    ("bf_bloom_fetches_held", "bloomgate_fetches_held_total", "", true),
+    ("bf_bloom_batches", "bloomgate_guard_batches_total", "", true),
+    ("bf_bloom_backoffs", "bloomgate_backoffs_total", "", true),
+    ("bf_bloom_fills", "bloomgate_fills_total", "", true),
+    ("bf_bloom_fills_refused", "bloomgate_fills_refused_total", "", true),
+    ("bf_bloom_leases", "bloomgate_leases", "", false),
+    ("bf_bloom_nones", "bloomgate_nones", "", false),
+    ("bf_bloom_waiting", "bloomgate_waiting_clients", "", false),
+    ("bf_bloom_defrag_hits", "bloomgate_defrag_hits_total", "", true),
+    ("bf_bloom_defrag_misses", "bloomgate_defrag_misses_total", "", true),
+    ("bf_bloom_max_filter_bytes", "bloomgate_max_filter_bytes", "", false),
 ];
 
 /// The change of each field per second, `None` if it decreased.
-pub type Rates = [Option<f64>; COUNTERS.len()];
+pub type Rates = [Option<f64>; FIELDS.len()];
 
 /// A time in milliseconds since 1970 and the totals of all these fields.
-pub type Totals = (u64, [u64; COUNTERS.len()]);
+pub type Totals = (u64, [u64; FIELDS.len()]);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
@@ -374,6 +288,8 @@ pub struct Filter {
     pub sampled: Option<Sampled>,
     /// The error of the last sample, if it failed.
     pub problem: Option<String>,
+    /// New items per second between the last two samples.
+    pub new_a_second: Option<f64>,
     pub history: Series<Point>,
 }
 
@@ -383,8 +299,6 @@ pub struct Node {
     /// Host and port, or the socket.
     pub address: Address,
     pub info: Info,
-    /// The number of keys in the database.
-    pub keys: u64,
 }
 
 /// Why sampling fails.
@@ -421,6 +335,7 @@ pub struct State {
     pub rates: Option<Rates>,
     /// The time when the pending command was sent, if the server has not replied yet.
     pub sent_at: Option<Instant>,
+    keeps_history: bool,
 }
 
 #[derive(Debug)]
@@ -432,10 +347,6 @@ pub struct Board {
 }
 
 impl Board {
-    pub fn new(server: String, interval: Duration) -> Self {
-        Self { server, interval, state: Mutex::default() }
-    }
-
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -444,27 +355,46 @@ impl Board {
 impl State {
     /// Returns the sum of a field of INFO over all nodes.
     pub fn total(&self, name: &str) -> u64 {
-        total(self.nodes.iter().map(|node| &node.info), name)
+        self.nodes.iter().filter_map(|node| node.info.number(name)).fold(0, u64::saturating_add)
     }
 
-    /// Stores a sample of the nodes and of all filters. Removes filters that are not in the sample.
-    pub fn take_sample(&mut self, nodes: Vec<Node>, sampled: Vec<(Vec<u8>, Result<Sampled, String>)>, took: Duration) {
+    /// Returns the change per second of one of [`FIELDS`].
+    pub fn rate(&self, name: &str) -> Option<f64> {
+        FIELDS.iter().zip(self.rates?).find(|((field, ..), _)| *field == name)?.1
+    }
+
+    /// Returns the databases that have keys and are not searched.
+    pub fn other_databases(&self) -> Vec<u32> {
+        let databases: BTreeSet<u32> = self.nodes.iter().flat_map(|node| node.info.databases()).collect();
+        databases.into_iter().filter(|database| *database != self.database).collect()
+    }
+
+    fn take_sample(&mut self, nodes: Vec<Node>, queried: Vec<Queried>, took: Duration) {
         (self.nodes, self.problem, self.took, self.sampled_ms) = (nodes, None, took, now_ms());
         let tick = self.samples;
-        let mut before = std::mem::take(&mut self.filters);
-        for (key, result) in sampled {
-            let mut filter = before.remove(&key).unwrap_or_default();
+        for (key, result) in queried {
+            let Some(result) = result else {
+                self.filters.remove(&key);
+                continue;
+            };
+            let filter = self.filters.entry(key).or_default();
             match result {
                 Ok(sampled) => {
-                    filter.history.push(tick, point(self.sampled_ms, &sampled.stats));
+                    if self.keeps_history {
+                        filter.history.push(tick, point(self.sampled_ms, &sampled.stats));
+                    }
+                    filter.new_a_second = filter.sampled.as_ref().map(|before| {
+                        per_second(sampled.stats.items.saturating_sub(before.stats.items), sampled.at - before.at)
+                    });
                     (filter.sampled, filter.problem) = (Some(sampled), None);
                 }
                 Err(problem) => filter.problem = Some(problem),
             }
-            self.filters.insert(key, filter);
         }
-        let totals = (self.sampled_ms, COUNTERS.map(|name| self.total(name)));
-        self.totals.push(tick, totals);
+        let totals = (self.sampled_ms, FIELDS.map(|(field, ..)| self.total(field)));
+        if self.keeps_history {
+            self.totals.push(tick, totals);
+        }
         self.rates = self.last.replace(totals).map(|before| rates(&before, &totals));
         self.samples += 1;
     }
@@ -561,7 +491,7 @@ mod tests {
 
     #[test]
     fn rates_compare_two_samples_and_are_unknown_after_a_restart() {
-        let (mut before, mut now) = ([100; COUNTERS.len()], [100; COUNTERS.len()]);
+        let (mut before, mut now) = ([100; FIELDS.len()], [100; FIELDS.len()]);
         (before[0], now[0]) = (40, 65);
         (before[1], now[1]) = (7, 6);
         let rates = rates(&(10_000, before), &(12_500, now));
