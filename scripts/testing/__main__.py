@@ -316,7 +316,7 @@ def soak(text: str) -> None:
         perform(step)
     finish_if_failed()
     for step in [
-        Step("cargo --test tool -- follow::soak::nothing --nocapture", "Ordinary use", environment=use),
+        Step("cargo --test tool -- follow::soak::memory --nocapture", "Ordinary use", environment=use),
         Step(f"fuzz {share // targets + 1}", "Fuzzing"),
         *(Step(f"ignored {name}:: --nocapture", f"The server tests {name}", environment=effort) for name in ("reliability", "chaos", "fleet")),
         Step(f"judge {share // 10 + 45}", "The judge of the clients"),

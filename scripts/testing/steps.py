@@ -101,7 +101,7 @@ def follow(name: str) -> None:
         skip(f"bloomgate follow on {name}: it is missing", "scripts/setup --deep installs it")
     if release and os.getuid() == 0 and status_of("su", "postgres", "-s", "/bin/sh", "-c", f"test -x '{program}'"):
         skip(f"bloomgate follow on {name}: the user postgres cannot read {program}")
-    names = ["follow::"] if release else ["follow::mariadb::", "follow::page::", "permissions_of_the_page", "answers_on_mariadb"]
+    names = ["follow::"] if release else ["follow::mariadb::", "follow::databases::", "follow::page::", "permissions_of_the_page", "answers_on_mariadb"]
     variables = {"BLOOMGATE_MYSQL": program} if system == "mysql" else {"PATH": f"{folder}:{os.environ['PATH']}"}
     tests("--test", "tool", "--", *WAITING, *names, **variables)
 

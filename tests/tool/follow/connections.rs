@@ -12,8 +12,8 @@ use testing::database::Database;
 use testing::{Server, Stop, free_port, integer, on_every_server};
 
 use crate::connecting::certificates;
-use crate::follow::synchronous::{Cleanup, answer};
-use crate::follow::{USERS, USERS_TABLE, World, beats, has, soon};
+use crate::follow::synchronous::answer;
+use crate::follow::{One, Sql, USERS, USERS_TABLE, World, beats, followed, has, soon};
 use crate::running::{Ended, Running, command, run};
 
 /// A proxy whose connections can go dark.
@@ -137,7 +137,7 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
     on_every_server(|program| {
         let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
         // Makes PostgreSQL notice the dark connections soon as well, so that the slot becomes free.
-        world.session().batch_execute("ALTER SYSTEM SET wal_sender_timeout = '5s'").unwrap();
+        world.session().run("ALTER SYSTEM SET wal_sender_timeout = '5s'");
         let socket = world.database.socket();
         let database = Proxy::to(move || Ok(unix(UnixStream::connect(&socket)?)));
         let server = Proxy::before_server(&world);
@@ -156,13 +156,7 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
             let before = follower.log().matches("trying again").count();
             proxy.darken(text);
             // Its COMMIT returns once a new connection has announced it.
-            thread::scope(|scope| {
-                let cleanup = Cleanup(&world);
-                let (mut session, insert) = (world.session(), format!("INSERT INTO users VALUES ({id}, 1)"));
-                let writer = scope.spawn(move || session.batch_execute(&insert).unwrap());
-                soon(|| writer.is_finished());
-                std::mem::forget(cleanup);
-            });
+            world.while_running(&format!("INSERT INTO users VALUES ({id}, 1)"), || ());
             assert_ne!(answer(&mut client, id), "absent");
             let log = follower.log();
             assert!(log.matches("trying again").count() > before && log.contains(reason), "{text}: {log}");
@@ -173,9 +167,7 @@ fn the_follower_connects_again_when_a_connection_goes_dark() {
 
 #[test]
 fn an_unreachable_server_is_reported_once_for_each_reason() {
-    on_every_server(|program| {
-        let mut world = World::new(program, USERS, USERS_TABLE);
-        let mut follower = world.following();
+    followed(&["eventual"], USERS, USERS_TABLE, |world, follower, _, _| {
         let address = format!("127.0.0.1:{}", world.server.port);
         world.server.stop(Stop::Kill);
         let listener = TcpListener::bind(&address).unwrap();
@@ -193,14 +185,13 @@ fn an_unreachable_server_is_reported_once_for_each_reason() {
         assert!(failures.iter().filter(|line| line.contains(&unreachable)).count() < 4, "{log}");
 
         world.server.start_again();
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         soon(|| has(&mut world.server.connect(), 1));
         // The same loss again.
         world.server.stop(Stop::Kill);
         soon(|| follower.log().matches(&unreachable).count() > log.matches(&unreachable).count());
         world.server.start_again();
         soon(|| beats(&mut world.server.connect()));
-        follower.end();
     });
 }
 
@@ -225,21 +216,21 @@ fn a_silent_stream_is_not_dark_while_postgresql_reads_the_log() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
         let (mut writer, mut other) = (world.session(), world.session());
-        writer.batch_execute("CREATE TABLE others (id int DEFAULT 1)").unwrap();
+        writer.run("CREATE TABLE others (id int DEFAULT 1)");
         let mut follower = world.following();
         // From now on, the writer's session has cached the table.
         let insert = writer.prepare("INSERT INTO others VALUES (1)").unwrap();
-        writer.batch_execute("BEGIN").unwrap();
+        writer.run("BEGIN");
         writer.execute(&insert, &[]).unwrap();
         // To read a change of this table, the process that sends the log needs the table's defaults.
-        other.batch_execute("BEGIN; LOCK TABLE pg_attrdef IN ACCESS EXCLUSIVE MODE").unwrap();
-        writer.batch_execute("INSERT INTO users VALUES (1, 1); COMMIT").unwrap();
+        other.run("BEGIN; LOCK TABLE pg_attrdef IN ACCESS EXCLUSIVE MODE");
+        writer.run("INSERT INTO users VALUES (1, 1); COMMIT");
         let is_busy =
             "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'";
-        soon(|| writer.query_one(is_busy, &[]).unwrap().get::<_, i64>(0) == 1);
+        soon(|| writer.one::<i64>(is_busy) == 1);
         // The connection would count as dark after ten seconds.
         thread::sleep(Duration::from_secs(13));
-        other.batch_execute("ROLLBACK").unwrap();
+        other.run("ROLLBACK");
         let mut client = world.server.connect();
         soon(|| has(&mut client, 1));
         assert!(!follower.log().contains("trying again"), "{}", follower.log());
@@ -261,7 +252,7 @@ fn postgresql_is_reached_with_tls_and_a_trusted_certificate() {
         let port = free_port();
         let database = Database::on_port(port);
         let mut session = database.connect().unwrap();
-        session.batch_execute(USERS).unwrap();
+        session.run(USERS);
         let url = |host: &str| format!("postgres://guard@{host}:{port}/postgres?sslmode=require");
         let refused = |server: &Server, url: &str, authority: &str, part: &str| {
             let port = server.port;

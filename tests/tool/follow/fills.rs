@@ -3,28 +3,27 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
-use super::connections::Proxy;
 use super::synchronous::{answer, open_keys};
-use super::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
+use super::{MODES, One, Sql, USERS, USERS_TABLE, World, beats, followed, has, soon};
 use crate::running::run;
 use crate::web::{asking, metrics};
+use testing::database::Database;
 use testing::{Reply, Server, eventually, fault_module, free_port, integer, module, nil, on_every_server, servers};
 
 #[test]
 fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         world.demand_ghost("ghost");
         // The slot begins after the commit record of row 2, because creating it waits for running transactions in two steps.
         let begin = || {
             let mut session = world.session();
-            session.batch_execute("BEGIN").unwrap();
-            let xid: String = session.query_one("SELECT pg_current_xact_id()::text", &[]).unwrap().get(0);
+            session.run("BEGIN");
+            let xid: String = session.one("SELECT pg_current_xact_id()::text");
             (session, xid)
         };
         let mut session = world.session();
@@ -37,13 +36,13 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
         follower.says("creating the replication slot");
         wait_for_its_wait(&xid);
         let (mut second, xid) = begin();
-        first.batch_execute("ROLLBACK").unwrap();
+        first.run("ROLLBACK");
         // Otherwise it might wait for the transaction of row 2, too.
         wait_for_its_wait(&xid);
         world.while_waiting(
             &["INSERT INTO users VALUES (2, 1)"],
             || {
-                second.batch_execute("ROLLBACK").unwrap();
+                second.run("ROLLBACK");
                 follower.says("waiting for running transactions");
             },
             || world.demand(""),
@@ -58,10 +57,10 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
 fn the_slot_waits_for_transactions_of_any_length() {
     let world = World::new(&servers()[0], USERS, USERS_TABLE);
     let mut session = world.session();
-    session.batch_execute("BEGIN; SELECT txid_current()").unwrap();
+    session.run("BEGIN; SELECT txid_current()");
     // These limits are meant for applications.
     for limit in ["lock_timeout = '1s'", "statement_timeout = '1s'", "default_transaction_isolation = 'serializable'"] {
-        world.session().batch_execute(&format!("ALTER DATABASE postgres SET {limit}")).unwrap();
+        world.session().run(&format!("ALTER DATABASE postgres SET {limit}"));
     }
     let mut client = world.server.connect();
     client.run("SET {users}:feed:position 1");
@@ -71,12 +70,12 @@ fn the_slot_waits_for_transactions_of_any_length() {
     stopped.end();
     // PostgreSQL notices the lost connection only when it writes to it.
     let text = "SELECT pg_terminate_backend(pid) FROM pg_stat_replication";
-    world.session().batch_execute(text).unwrap();
+    world.session().run(text);
     let follower = world.follow();
     follower.says("creating the replication slot");
     // PostgreSQL answers other commands within ten seconds.
     thread::sleep(Duration::from_secs(12));
-    session.batch_execute("INSERT INTO users VALUES (1, 1); COMMIT").unwrap();
+    session.run("INSERT INTO users VALUES (1, 1); COMMIT");
     world.wait_for_heartbeat();
     assert_eq!(world.server.connect().run("BF.EXISTS {users} 1"), integer(1), "{}", follower.log());
 }
@@ -87,7 +86,7 @@ fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
         let mut writer = world.session();
-        writer.batch_execute(&format!("INSERT INTO users SELECT id, 1 FROM generate_series(1, {READERS}) id")).unwrap();
+        writer.run(&format!("INSERT INTO users SELECT id, 1 FROM generate_series(1, {READERS}) id"));
         let mut client = world.server.connect();
         // The scan for cached values takes a while.
         client.run("DEBUG POPULATE 1000000 other 1");
@@ -97,7 +96,7 @@ fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
                 other => panic!("{other:?}"),
             })
             .collect();
-        writer.batch_execute("UPDATE users SET version = 2").unwrap();
+        writer.run("UPDATE users SET version = 2");
         let follower = world.follow();
         let mut answered = 0;
         eventually("the heartbeat", || {
@@ -120,63 +119,24 @@ fn a_full_filter_is_filled_again_until_the_rows_fit() {
     let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "1e-12 100 NONSCALING");
     followed(&MODES, USERS, &table, |world, follower, client, session| {
         let insert = |from, to| format!("INSERT INTO users SELECT id, 1 FROM generate_series({from}, {to}) id");
-        session.batch_execute(&insert(1, 60)).unwrap();
+        session.run(&insert(1, 60));
         soon(|| has(client, 60) && open_keys(client) == 0);
         // Items of deleted rows fill the filter.
-        session.batch_execute(&format!("DELETE FROM users; {}", insert(61, 120))).unwrap();
+        session.run(&format!("DELETE FROM users; {}", insert(61, 120)));
         if world.mode == "synchronous" {
             assert_ne!(answer(client, 120), "absent");
         }
         soon(|| has(client, 120) && answer(client, 1) == "absent");
         // More rows than the filter can hold.
-        session.batch_execute(&insert(121, 400)).unwrap();
+        session.run(&insert(121, 400));
         if world.mode == "synchronous" {
             assert_ne!(answer(client, 400), "absent");
         }
         soon(|| !beats(client));
         follower.says("non scaling filter is full; trying again");
         assert_ne!(answer(client, 400), "absent");
-        session.batch_execute("DELETE FROM users WHERE id > 100").unwrap();
+        session.run("DELETE FROM users WHERE id > 100");
         soon(|| answer(client, 401) == "absent" && has(client, 100));
-    });
-}
-
-/// Filters that refuse items: the options that create them, and their errors.
-pub const LIMITS: [(&str, &str); 3] = [
-    ("1e-12 100 NONSCALING", "non scaling filter is full"),
-    ("1e-12 100 EXPANSION 0", "non scaling filter is full"),
-    ("1e-12 100", "Insufficient memory to create filter"),
-];
-
-/// Loses the reply to a transaction in which a filter refuses an item. `run` executes SQL statements.
-pub fn lose_refusal<D>(world: &World<D>, proxy: &Proxy, error: &'static str, mut run: impl FnMut(&str) + Send) {
-    let rows = |ids: RangeInclusive<u64>| ids.map(|id| format!("({id}, 1)")).collect::<Vec<_>>().join(",");
-    let mut client = world.server.connect();
-    run(&format!("INSERT INTO users VALUES {}", rows(1..=60)));
-    soon(|| has(&mut client, 60) && open_keys(&mut client) == 0);
-    client.run("CONFIG SET bf.max-filter-bytes 1");
-    proxy.lose_reply(error);
-    thread::scope(|scope| {
-        // The COMMIT may wait.
-        scope.spawn(|| run(&format!("BEGIN; DELETE FROM users; INSERT INTO users VALUES {}; COMMIT", rows(61..=140))));
-        soon(|| proxy.has_lost_reply());
-        client.run("CONFIG SET bf.max-filter-bytes 0");
-    });
-    soon(|| (61..=140).all(|id| has(&mut client, id)) && beats(&mut client));
-}
-
-#[test]
-fn refused_items_are_not_skipped_if_the_reply_is_lost() {
-    in_both_modes(|mode, program| {
-        for (create, error) in LIMITS {
-            let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", create);
-            let world = World::with_mode(mode, program, USERS, &table);
-            let proxy = Proxy::before_server(&world);
-            let mut follower = world.following();
-            let mut session = world.session();
-            lose_refusal(&world, &proxy, error, |statements| session.batch_execute(statements).unwrap());
-            follower.end();
-        }
     });
 }
 
@@ -184,23 +144,21 @@ fn refused_items_are_not_skipped_if_the_reply_is_lost() {
 fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
     let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "1e-12 1000 HASH siphash");
     followed(&["synchronous"], USERS, &table, |world, follower, client, session| {
-        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 1000) id").unwrap();
+        session.run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 1000) id");
         // The new filter waits for this transaction.
         let mut running = world.session();
-        running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
-        session.batch_execute("DELETE FROM users WHERE id <= 900").unwrap();
+        running.run("BEGIN; SELECT pg_current_xact_id()");
+        session.run("DELETE FROM users WHERE id <= 900");
         follower.says("no room for more deleted items");
         soon(|| client.run("EXISTS {users}:feed:filling") == integer(1));
         for id in 2001..2100 {
-            session
-                .batch_execute(&format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 1"))
-                .unwrap();
+            session.run(&format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 1"));
             assert_ne!(answer(client, id), "absent");
             // The heartbeat continues.
             soon(|| answer(client, id + 100) == "absent");
         }
         assert_eq!(client.run("EXISTS {users}:feed:filling"), integer(1));
-        running.batch_execute("COMMIT").unwrap();
+        running.run("COMMIT");
         soon(|| (1..=900).all(|id| answer(client, id) == "absent"));
         for id in (901..=1000).chain([2099]) {
             assert_eq!(client.call(&["BF.EXISTS", "{users}", &id.to_string()]), integer(1), "{id}");
@@ -212,11 +170,11 @@ fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
 #[test]
 fn a_filter_without_room_for_deleted_items_serves_until_another_fits() {
     followed(&["synchronous"], USERS, USERS_TABLE, |_, follower, client, session| {
-        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 9) id").unwrap();
+        session.run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 9) id");
         soon(|| has(client, 9) && open_keys(client) == 0);
         client.run("CONFIG SET bf.max-filter-bytes 1000");
         for id in 1..6 {
-            session.batch_execute(&format!("DELETE FROM users WHERE id = {id}")).unwrap();
+            session.run(&format!("DELETE FROM users WHERE id = {id}"));
             follower.says("deleted rows stay in {users}");
             // The heartbeat continues.
             soon(|| answer(client, 100) == "absent");
@@ -236,13 +194,13 @@ fn deleted_rows_leave_the_filter_once_there_is_memory_again() {
         for (mode, fault) in MODES.into_iter().zip(["1 ON", "3"]) {
             let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
             let server = Server::with(program).without_module().line(&modules);
-            let world = World::with_server(mode, server, USERS, USERS_TABLE);
+            let world = World::between(mode, Database::logical(), server, USERS, USERS_TABLE);
             let follower = world.following();
             let (mut client, mut session) = (world.server.connect(), world.session());
-            session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
+            session.run("INSERT INTO users VALUES (1, 1), (2, 1)");
             soon(|| has(&mut client, 2) && open_keys(&mut client) == 0 && beats(&mut client));
             client.run(&format!("FAULTS.FAIL {fault}"));
-            session.batch_execute("DELETE FROM users WHERE id = 1").unwrap();
+            session.run("DELETE FROM users WHERE id = 1");
             follower.says("the server cannot allocate them");
             follower.says(if mode == "eventual" { "; trying again" } else { ": filling {users} again" });
             client.run("FAULTS.FAIL 0");
@@ -264,9 +222,9 @@ fn deleted_rows_leave_a_filter_whose_hash_is_the_default_of_the_server() {
             for id in [1, 2] {
                 world.demand("");
                 let mut follower = world.following();
-                session.batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
+                session.run(&format!("INSERT INTO users VALUES ({id}, 1)"));
                 soon(|| has(&mut client, id));
-                session.batch_execute(&format!("DELETE FROM users; INSERT INTO users VALUES ({id} + 10, 1)")).unwrap();
+                session.run(&format!("DELETE FROM users; INSERT INTO users VALUES ({id} + 10, 1)"));
                 soon(|| has(&mut client, id + 10) && open_keys(&mut client) == 0);
                 if hash == "siphash" {
                     soon(|| !has(&mut client, id));
@@ -282,7 +240,7 @@ fn deleted_rows_leave_a_filter_whose_hash_is_the_default_of_the_server() {
 #[test]
 fn a_filter_that_was_deleted_is_filled_again_before_a_row_changes() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         soon(|| has(client, 1) && answer(client, 2) == "absent");
         client.run("DEL {users}");
         soon(|| has(client, 1) && answer(client, 2) == "absent");
@@ -344,7 +302,7 @@ fn the_metrics_count_applied_changes() {
         let metric = |name: &str| value(name, None);
         assert_eq!((metric("fills_total"), metric("changes_total")), (1.0, 0.0));
         let begun = metric("applied_timestamp_seconds");
-        world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 3) id").unwrap();
+        world.session().run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 3) id");
         soon(|| metric("changes_total") == 3.0);
         assert_eq!((metric("transactions_total"), metric("failures_total")), (1.0, 0.0));
         assert_eq!(value("state", Some("following")), 1.0);

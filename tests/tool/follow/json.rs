@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use testing::{Builder, Connection, Server, Stop, integer, nil, on_every_server};
@@ -345,24 +345,19 @@ fn a_filter_that_cannot_delete_keeps_deleted_rows() {
 }
 
 #[test]
-fn each_line_has_its_effect() {
-    with_formats(false, |world, client| {
-        world.load("9\n");
-        let (mut follower, stdin) = world.follow();
-        let mut stdin = stdin.unwrap();
-        follower.says(&format!(", for the server at 127.0.0.1:{}\n", world.server.port));
+fn a_deleted_item_is_removed_after_its_transaction() {
+    with_formats(true, |world, client| {
+        world.load("1\n");
+        let (mut follower, _) = world.follow();
         follower.says("begins");
-        let lines = fixture(world.format);
-        for (line, (keys, after)) in lines.iter().zip(effects(world.format)) {
-            cache_everything(client);
-            writeln!(stdin, "{line}").unwrap();
-            soon(|| missing(client) == keys && ids(client) == after);
-        }
-        soon(|| beats(client));
-        writeln!(stdin, "{}", lines.last().unwrap()).unwrap();
-        follower.ends_with(1);
-        follower.says("the filter is deleted");
-        assert_eq!((client.run("EXISTS {users}"), beats(client)), (integer(0), false));
+        client.run("SET {users}:1 old");
+        let begun = Instant::now();
+        world.add(client, &change(world.format, "delete", 1, now_seconds()));
+        soon(|| client.run("EXISTS {users}:1") == integer(0));
+        // A second after its last entry, the transaction counts as ended.
+        assert!(has(client, 1) || begun.elapsed() > Duration::from_millis(900), "{}", world.format);
+        soon(|| !has(client, 1));
+        follower.end();
     });
 }
 

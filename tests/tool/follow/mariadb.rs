@@ -3,66 +3,65 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::path::Path;
 use std::thread;
 
 use testing::mariadb::{MariaDb, Session, in_sql};
-use testing::{Builder, Connection, Server, free_port, integer, nil, on_every_server};
+use testing::{Connection, Server, free_port, integer, nil, on_every_server};
 
 use crate::connecting::certificates;
-use crate::follow::connections::Proxy;
-use crate::follow::fills::{LIMITS, lose_refusal};
 use crate::follow::synchronous::answer;
-use crate::follow::{Followed, Follower, World, beats, has, soon};
+use crate::follow::{Followed, Follower, Sql, USERS_TABLE, World, beats, followed_on, has, soon};
 use crate::running::{Ended, Running, command, send};
 use crate::web::{asking, metrics};
 
 pub const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL)";
 
-pub const USERS_TABLE: &str = r#"
-[[table]]
-name = "users"
-filter = "{users}"
-create = "0.000001 100000 HASH siphash"
-item = "{id}"
-cache-key = "{users}:{id}"
-max-lag = "2s"
-"#;
-
 impl Followed for MariaDb {
+    type Session = Session;
+    const MODES: &'static [&'static str] = &["eventual"];
+    const USERS: &'static str = USERS;
+    const FULL: &'static str = "SELECT 1";
+    const PREFIX: &'static str = "";
+    const ALIAS: &'static str = "shop.users";
+
+    fn create(name: &str) -> String {
+        USERS.replace("users", name)
+    }
+
+    fn start(settings: &[&str]) -> Self {
+        Self::start(settings)
+    }
+
     fn url(&self) -> String {
         self.url()
+    }
+
+    fn session(&self) -> Session {
+        self.session()
+    }
+}
+
+impl Sql for Session {
+    #[track_caller]
+    fn run(&mut self, statements: &str) -> Vec<String> {
+        self.run(statements)
     }
 }
 
 impl World<MariaDb> {
-    pub fn on_mariadb(server: Builder, settings: &[&str], schema: &str, tables: &str) -> Self {
-        let database = MariaDb::start(settings);
-        database.session().run(schema);
-        Self::between("eventual", database, server, tables)
-    }
-
-    /// Starts a follower, and waits for its heartbeat.
-    #[track_caller]
-    pub fn following(&self) -> Follower {
-        let follower = self.follow();
-        self.wait_for_heartbeat();
-        follower
+    fn on_mariadb(program: &Path, schema: &str, tables: &str) -> Self {
+        Self::between("eventual", MariaDb::start(&[]), Server::with(program), schema, tables)
     }
 }
 
-/// Runs a test on every server, with a follower whose heartbeat has begun. The last follower must exit with status 0.
+/// Runs a test on every server, with a follower of MariaDB whose heartbeat has begun.
 fn followed(
     settings: &[&str],
     tables: &str,
     test: impl Fn(&mut World<MariaDb>, &mut Follower, &mut Connection, &mut Session),
 ) {
-    on_every_server(|program| {
-        let mut world = World::on_mariadb(Server::with(program), settings, USERS, tables);
-        let mut follower = world.following();
-        let (mut client, mut session) = (world.server.connect(), world.database.session());
-        test(&mut world, &mut follower, &mut client, &mut session);
-        follower.end();
-    });
+    followed_on(&["eventual"], settings, USERS, tables, test);
 }
 
 fn is_mysql() -> bool {
@@ -104,65 +103,12 @@ fn agrees(client: &mut Connection, session: &mut Session) {
 }
 
 #[test]
-fn refused_items_are_not_skipped_if_the_reply_is_lost() {
-    on_every_server(|program| {
-        for (create, error) in LIMITS {
-            let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", create);
-            let world = World::on_mariadb(Server::with(program), &[], USERS, &table);
-            let proxy = Proxy::before_server(&world);
-            let mut follower = world.following();
-            let mut session = world.database.session();
-            lose_refusal(&world, &proxy, error, |statements| _ = session.run(statements));
-            follower.end();
-        }
-    });
-}
-
-#[test]
-fn a_dropped_table_is_skipped_until_it_exists_again() {
-    on_every_server(|program| {
-        let orders = USERS.replace("users", "orders");
-        let tables = format!("{USERS_TABLE}{}", USERS_TABLE.replace("users", "orders"));
-        let world = World::on_mariadb(Server::with(program), &[], &format!("{USERS}; {orders}"), &tables);
-        let (mut client, mut session) = (world.server.connect(), world.database.session());
-        let orders_beat = |client: &mut Connection| client.run("EXISTS {orders}:feed") == integer(1);
-        let mut follower = world.following();
-        soon(|| orders_beat(&mut client));
-        session.run("INSERT INTO orders VALUES (1, 1); DROP TABLE orders");
-        follower.says("orders is not followed: there is no table orders");
-        session.run("INSERT INTO users VALUES (1, 1)");
-        agrees(&mut client, &mut session);
-        assert!(!orders_beat(&mut client));
-
-        // A new follower skips the table, too.
-        follower.end();
-        follower = world.following();
-        follower.says("orders is not followed: there is no table orders");
-        session.run("INSERT INTO users VALUES (2, 1)");
-        agrees(&mut client, &mut session);
-        assert!(!orders_beat(&mut client));
-
-        // The same definition, and other rows.
-        session.run(&format!("{orders}; INSERT INTO orders VALUES (7, 1)"));
-        soon(|| orders_beat(&mut client));
-        assert_eq!(client.run("BF.EXISTS {orders} 7"), integer(1));
-        assert_eq!(client.run("BF.EXISTS {orders} 1"), integer(0));
-        agrees(&mut client, &mut session);
-        follower.end();
-    });
-}
-
-#[test]
 fn heartbeats_continue_during_a_long_fill() {
     const ROWS: u64 = 400_000;
     on_every_server(|program| {
-        let world = World::on_mariadb(
-            Server::with(program),
-            &[in_sql("--max-recursive-iterations=1000000", "--cte-max-recursion-depth=1000000")],
-            USERS,
-            USERS_TABLE,
-        );
+        let world = World::on_mariadb(program, USERS, USERS_TABLE);
         let (mut client, mut session) = (world.server.connect(), world.database.session());
+        session.run(in_sql("SET max_recursive_iterations = 1000000", "SET cte_max_recursion_depth = 1000000"));
         session.run(&format!(
             "INSERT INTO users (id, version) WITH RECURSIVE ids AS (SELECT 1 AS id UNION ALL SELECT id + 1 FROM ids WHERE id < {ROWS}) \
              SELECT id, 1 FROM ids"
@@ -185,15 +131,12 @@ fn columns_that_the_catalogue_does_not_show_are_no_alteration() {
         "SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF; SET sql_generate_invisible_primary_key = ON; \
          CREATE TABLE users (id bigint NOT NULL, version int, name varchar(10), UNIQUE (version) USING HASH)",
     );
-    on_every_server(|program| {
-        let world = World::on_mariadb(Server::with(program), &[], schema, USERS_TABLE);
-        let (mut client, mut session) = (world.server.connect(), world.database.session());
-        let mut follower = world.following();
+    followed_on::<MariaDb>(&["eventual"], &[], schema, USERS_TABLE, |_, follower, client, session| {
         for id in 1..10 {
             session.run(&format!("INSERT INTO users (id, version, name) VALUES ({id}, {id}, 'n{id}')"));
             client.run(&format!("SET {{users}}:{id} old"));
             session.run(&format!("UPDATE users SET name = 'm{id}' WHERE id = {id}"));
-            soon(|| has(&mut client, id) && client.run(&format!("EXISTS {{users}}:{id}")) == integer(0));
+            soon(|| has(client, id) && client.run(&format!("EXISTS {{users}}:{id}")) == integer(0));
         }
         follower.end();
         assert!(!follower.log().contains("altered"), "{}", follower.log());
@@ -203,7 +146,13 @@ fn columns_that_the_catalogue_does_not_show_are_no_alteration() {
 #[test]
 fn a_replica_is_followed_only_if_its_primary_replicates_from_it() {
     on_every_server(|program| {
-        let mut world = World::on_mariadb(Server::with(program), &["--log-slave-updates=ON"], USERS, USERS_TABLE);
+        let mut world = World::between(
+            "eventual",
+            MariaDb::start(&["--log-slave-updates=ON"]),
+            Server::with(program),
+            USERS,
+            USERS_TABLE,
+        );
         let replica = world.database.replica();
         world.configure_for(&replica, USERS_TABLE);
         world.refused("replicates from 127.0.0.1: follow the primary");
@@ -229,30 +178,9 @@ fn a_replica_is_followed_only_if_its_primary_replicates_from_it() {
 }
 
 #[test]
-fn a_table_with_two_filters_changes_both() {
-    let versions = USERS_TABLE
-        .replace("\"users\"", "\"shop.users\"")
-        .replace("{id}", "{version}")
-        .replace("{users}", "{versions}");
-    followed(&[], &format!("{USERS_TABLE}{versions}"), |_, _, client, session| {
-        let has_version =
-            |client: &mut Connection, version: &str| client.call(&["BF.EXISTS", "{versions}", version]) == integer(1);
-        session.run("INSERT INTO users VALUES (1, 71), (2, 72)");
-        soon(|| has(client, 1) && has(client, 2) && has_version(client, "71") && has_version(client, "72"));
-        client.call(&["SET", "{users}:1", "x"]);
-        client.call(&["SET", "{versions}:71", "x"]);
-        session.run("UPDATE users SET version = 73 WHERE id = 1; DELETE FROM users WHERE id = 2");
-        soon(|| has_version(client, "73") && !has(client, 2));
-        soon(|| client.call(&["EXISTS", "{users}:1", "{versions}:71"]) == integer(0));
-        session.run("TRUNCATE users; INSERT INTO users VALUES (3, 74)");
-        soon(|| has(client, 3) && has_version(client, "74") && !has(client, 1) && !has_version(client, "73"));
-    });
-}
-
-#[test]
 fn settings_that_sessions_inherit_do_not_concern_the_follower() {
     on_every_server(|program| {
-        let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);
+        let world = World::on_mariadb(program, USERS, USERS_TABLE);
         let (mut client, mut session) = (world.server.connect(), world.database.session());
         session
             .run("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1), (4, 1), (5, 1); SET SESSION lock_wait_timeout = 20");
@@ -274,7 +202,7 @@ fn rows_that_do_not_fit_a_later_definition_fill_the_filter_again() {
     const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int, kind enum('a', 'b', 'c') NOT NULL)";
     on_every_server(|program| {
         let table = USERS_TABLE.replace("{users}:{id}", "{users}:{kind}:{id}");
-        let world = World::on_mariadb(Server::with(program), &[], SCHEMA, &table);
+        let world = World::on_mariadb(program, SCHEMA, &table);
         let (mut client, mut session) = (world.server.connect(), world.database.session());
         let mut follower = world.following();
         session.run("INSERT INTO users VALUES (1, 1, 'a')");
@@ -294,8 +222,8 @@ fn a_table_with_the_name_of_a_keyword_is_followed_through_rename_tables() {
     on_every_server(|program| {
         let schema =
             USERS.replace("users", "event") + "; CREATE TABLE spare LIKE event; INSERT INTO spare VALUES (7, 1)";
-        let table = USERS_TABLE.replace("\"users\"", "\"event\"");
-        let world = World::on_mariadb(Server::with(program), &[], &schema, &table);
+        let table = USERS_TABLE.replace("public.users", "event");
+        let world = World::on_mariadb(program, &schema, &table);
         let mut follower = world.following();
         world.database.session().run("RENAME /* VIEW */ TABLES event TO `old`, spare TO event");
         soon(|| has(&mut world.server.connect(), 7));
@@ -418,7 +346,7 @@ fn the_log_has_the_texts_that_select_shows() {
     );
     let table = USERS_TABLE.replace("\"{users}:{id}\"", &format!("[{}, \"{{users}}:tail:{{tail}}\"]", keys.join(", ")));
     on_every_server(|program| {
-        let world = World::on_mariadb(Server::with(program), &[], &schema, &table);
+        let world = World::on_mariadb(program, &schema, &table);
         let mut session = world.database.session();
         session.run("SET sql_mode = '', time_zone = '+00:00'");
         let mut ids = 0;
@@ -570,10 +498,7 @@ fn a_key_that_ignores_case_has_the_text_that_select_shows() {
     const SCHEMA: &str =
         "CREATE TABLE users (id varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, version int NOT NULL)";
     let table = USERS_TABLE.replace("\"{users}:{id}\"", "\"{users}:id:{id}\"");
-    on_every_server(|program| {
-        let world = World::on_mariadb(Server::with(program), &[], SCHEMA, &table);
-        let (mut follower, mut client) = (world.following(), world.server.connect());
-        let mut session = world.database.session();
+    followed_on::<MariaDb>(&["eventual"], &[], SCHEMA, &table, |_, follower, client, session| {
         follower.says("equal values of users can have different texts in id (varchar(20) COLLATE utf8mb4_general_ci)");
         follower.says("items of deleted rows stay in {users}");
         let mut is_absent = |id: &str| {
@@ -595,14 +520,13 @@ fn a_key_that_ignores_case_has_the_text_that_select_shows() {
         }
         // The items of earlier texts stay, because a later row may have one of them.
         assert!(!["Bob", "bob", "boB ", "bOb", "BOB"].into_iter().any(&mut is_absent), "{}", follower.log());
-        follower.end();
     });
 }
 
 #[test]
 fn a_locked_table_is_waited_for_and_ends_no_heartbeat() {
     on_every_server(|program| {
-        let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);
+        let world = World::on_mariadb(program, USERS, USERS_TABLE);
         let (mut client, mut session) = (world.server.connect(), world.database.session());
         let mut other = world.database.session();
         other.run("CREATE TABLE others (id int AUTO_INCREMENT PRIMARY KEY)");
@@ -756,7 +680,7 @@ fn a_follower_without_a_log_does_not_delete_an_active_followers_position() {
 #[test]
 fn tables_that_cannot_be_followed_are_refused() {
     on_every_server(|program| {
-        let world = World::on_mariadb(Server::with(program), &[], USERS, USERS_TABLE);
+        let world = World::on_mariadb(program, USERS, USERS_TABLE);
         let mut session = world.database.session();
         session.run("CREATE TABLE parents (id bigint PRIMARY KEY)");
         for (setup, part, undo) in [
@@ -836,10 +760,9 @@ fn tables_that_cannot_be_followed_are_refused() {
         world.configure_for(&other, USERS_TABLE);
         world.refused("leaves out the database shop");
         world.configure(USERS_TABLE);
-        let text = fs::read_to_string(world.path()).unwrap();
-        fs::write(world.path(), text.replace("\"eventual\"", "\"synchronous\"")).unwrap();
+        world.edit("\"eventual\"", "\"synchronous\"");
         world.refused("COMMIT of MariaDB and MySQL cannot wait");
-        fs::write(world.path(), text).unwrap();
+        world.configure(USERS_TABLE);
         // While the follower is running.
         let mut follower = world.following();
         let mut client = world.server.connect();
@@ -854,24 +777,6 @@ fn tables_that_cannot_be_followed_are_refused() {
         agrees(&mut client, &mut session);
         assert_eq!(client.run("EXISTS {users}:feed"), integer(1));
         follower.end();
-    });
-}
-
-#[test]
-fn a_second_follower_takes_over() {
-    followed(&[], USERS_TABLE, |world, first, client, session| {
-        let mut second = world.follow();
-        second.says("standing by");
-        first.signal("STOP");
-        session.run("INSERT INTO users VALUES (1, 1)");
-        second.says("taking over");
-        agrees(client, session);
-        first.signal("CONT");
-        first.says("trying again");
-        session.run("INSERT INTO users VALUES (2, 1)");
-        agrees(client, session);
-        first.end();
-        second.end();
     });
 }
 
@@ -897,13 +802,17 @@ fn connections_are_encrypted() {
         certificates(folder.path());
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let settings = [format!("--ssl-cert={}", path("server.crt")), format!("--ssl-key={}", path("server.key"))];
-        let world =
-            World::on_mariadb(Server::with(program), &settings.each_ref().map(String::as_str), USERS, USERS_TABLE);
+        let world = World::between(
+            "eventual",
+            MariaDb::start(&settings.each_ref().map(String::as_str)),
+            Server::with(program),
+            USERS,
+            USERS_TABLE,
+        );
         let mut session = world.database.session();
         session.run("ALTER USER gate@'127.0.0.1' REQUIRE SSL");
         world.refused("the account requires TLS (`?sslmode=require` at the end of the URL): ERROR 1045");
-        let text = fs::read_to_string(world.path()).unwrap();
-        fs::write(world.path(), text.replace("/shop\"", "/shop?sslmode=require\"")).unwrap();
+        world.edit("/shop\"", "/shop?sslmode=require\"");
         let follow = |authority: &str| {
             let mut follow = command([OsStr::new("follow"), world.path().as_os_str()]);
             follow.env("SSL_CERT_FILE", authority);
@@ -960,7 +869,7 @@ fn galera(port: u16, other: Option<u16>) -> [String; 6] {
 fn a_node_of_galera_stands_for_all_nodes() {
     const GTIDS: [&str; 3] = ["--log-slave-updates=ON", "--wsrep-gtid-mode=ON", "--wsrep-gtid-domain-id=1"];
     on_every_server(|program| {
-        let mut world = World::on_mariadb(Server::with(program), &GTIDS, USERS, USERS_TABLE);
+        let mut world = World::between("eventual", MariaDb::start(&GTIDS), Server::with(program), USERS, USERS_TABLE);
         let mut second = MariaDb::start(&GTIDS);
         second.session().run(USERS);
         let ports = [free_port(), free_port()];

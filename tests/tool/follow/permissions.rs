@@ -15,7 +15,7 @@ use testing::{Connection, Server, on_every_server};
 use crate::follow::json::{change, now_seconds};
 use crate::follow::page::{account, block, page};
 use crate::follow::synchronous::{FOLLOWER, answer};
-use crate::follow::{Follower, permissions_for, soon};
+use crate::follow::{Follower, Sql, permissions_for, soon};
 use crate::permissions::used;
 use crate::running::{run, run_with, send, url};
 
@@ -47,7 +47,7 @@ impl Source {
         };
         let lines = [line, change("canal", "update", 1, seconds)];
         match self {
-            Self::Postgres(database) => database.connect().unwrap().batch_execute(&statement).unwrap(),
+            Self::Postgres(database) => _ = database.connect().unwrap().run(&statement),
             Self::Binlog(database) => _ = database.session().run(&statement),
             Self::Stream(other) => {
                 let mut other = other.as_ref().map(Server::connect);
@@ -76,9 +76,9 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
         "eventual" | "synchronous" => {
             let database = Database::logical();
             let mut session = database.connect().unwrap();
-            session.batch_execute("CREATE TABLE users (id bigint PRIMARY KEY, name text)").unwrap();
-            session.batch_execute("CREATE PUBLICATION bloomgate FOR TABLE users").unwrap();
-            session.batch_execute(&account("## Set up PostgreSQL")).unwrap();
+            session.run("CREATE TABLE users (id bigint PRIMARY KEY, name text)");
+            session.run("CREATE PUBLICATION bloomgate FOR TABLE users");
+            session.run(&account("## Set up PostgreSQL"));
             let url = database.url().replace("//guard@", "//gate@");
             let text =
                 usual.replace("postgres://gate@127.0.0.1/shop", &url).replace("\"eventual\"", &format!("{name:?}"));
@@ -171,8 +171,8 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
 fn demand(source: &Source) {
     let Source::Postgres(database) = source else { return };
     let mut session = database.connect().unwrap();
-    session.batch_execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{FOLLOWER}'")).unwrap();
-    session.batch_execute("SELECT pg_reload_conf()").unwrap();
+    session.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{FOLLOWER}'"));
+    session.run("SELECT pg_reload_conf()");
 }
 
 #[test]

@@ -7,24 +7,24 @@ use postgres::Client;
 
 use testing::{Connection, Stop, nil, on_every_server};
 
-use crate::follow::synchronous::{Cleanup, FOLLOWER, answer, cache};
-use crate::follow::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
+use crate::follow::synchronous::{FOLLOWER, answer, cache};
+use crate::follow::{Cleanup, MODES, One, Sql, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 
 const SLOTS: &str = "SELECT count(*) FROM pg_replication_slots";
 
 fn refused(world: &World, text: &str) {
     world.refused(text);
-    assert_eq!(world.session().query_one(SLOTS, &[]).unwrap().get::<_, i64>(0), 0, "{}: {text}", world.mode);
+    assert_eq!(world.session().one::<i64>(SLOTS), 0, "{}: {text}", world.mode);
 }
 
 #[test]
 fn a_slot_is_recreated_after_a_time_without_the_publication() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
-        session.batch_execute("SET synchronous_commit = local; DROP PUBLICATION bloomgate").unwrap();
-        session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        session.batch_execute("CREATE PUBLICATION bloomgate FOR TABLE users").unwrap();
+        session.run("SET synchronous_commit = local; DROP PUBLICATION bloomgate");
+        session.run("INSERT INTO users VALUES (1, 1)");
+        session.run("CREATE PUBLICATION bloomgate FOR TABLE users");
         // From version 18 on, PostgreSQL skips the row instead. The publication is another one, so the filter is filled again.
-        let version: String = session.query_one("SHOW server_version_num", &[]).unwrap().get(0);
+        let version: String = session.one("SHOW server_version_num");
         let is_readable = version.parse::<u32>().unwrap() >= 180_000;
         if world.mode == "synchronous" && !is_readable {
             follower.says("remove the name from synchronous_standby_names");
@@ -35,7 +35,7 @@ fn a_slot_is_recreated_after_a_time_without_the_publication() {
         soon(|| answer(client, 2) == "absent" && has(client, 1));
         let is_logged = follower.log().contains("a time without the publication");
         assert_ne!(is_logged, is_readable);
-        session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (2, 1)");
         soon(|| has(client, 2));
     });
 }
@@ -44,11 +44,10 @@ fn a_slot_is_recreated_after_a_time_without_the_publication() {
 fn a_first_start_that_fails_leaves_no_slot() {
     in_both_modes(|mode, program| {
         let world = World::with_mode(mode, program, USERS, USERS_TABLE);
-        world.session().batch_execute("CREATE ROLE gate LOGIN REPLICATION").unwrap();
-        let text = std::fs::read_to_string(world.path()).unwrap();
-        std::fs::write(world.path(), text.replace("//guard@", "//gate@")).unwrap();
+        world.session().run("CREATE ROLE gate LOGIN REPLICATION");
+        world.edit("//guard@", "//gate@");
         refused(&world, "cannot read public.users: db error: ERROR: permission denied for table users");
-        world.session().batch_execute("GRANT SELECT ON users TO gate").unwrap();
+        world.session().run("GRANT SELECT ON users TO gate");
         if mode == "eventual" {
             let mut client = world.server.connect();
             client.run("ACL SETUSER follower -bf.reserve");
@@ -64,8 +63,8 @@ fn a_first_start_that_fails_leaves_no_slot() {
 fn limits_of_applications_do_not_end_a_fill() {
     in_both_modes(|mode, program| {
         let world = World::with_mode(mode, program, USERS, USERS_TABLE);
-        world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id").unwrap();
-        world.session().batch_execute("ALTER DATABASE postgres SET statement_timeout = '100ms'").unwrap();
+        world.session().run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id");
+        world.session().run("ALTER DATABASE postgres SET statement_timeout = '100ms'");
         let mut follower = world.following();
         assert!(follower.log().contains("has 500,000 rows"), "{mode}: {}", follower.log());
         follower.end();
@@ -76,10 +75,10 @@ fn limits_of_applications_do_not_end_a_fill() {
 fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, _, _| {
         let (mut client, mut session, mut other) = (world.server.connect(), world.session(), world.session());
-        let pid: i32 = session.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let pid: i32 = session.one("SELECT pg_backend_pid()");
         thread::scope(|scope| {
-            let cleanup = Cleanup(world);
-            let vacuum = scope.spawn(move || session.batch_execute("VACUUM FULL pg_class").unwrap());
+            let cleanup = Cleanup(&world.database);
+            let vacuum = scope.spawn(move || session.run("VACUUM FULL pg_class"));
             soon(|| vacuum.is_finished() || follower.log().contains("PostgreSQL's catalogue is locked"));
             if !vacuum.is_finished() {
                 // As documented.
@@ -89,7 +88,7 @@ fn a_vacuum_that_locks_everybody_out_is_named_and_can_be_ended() {
             soon(|| vacuum.is_finished());
             std::mem::forget(cleanup);
         });
-        other.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        other.run("INSERT INTO users VALUES (1, 1)");
         assert_ne!(answer(&mut client, 1), "absent");
         soon(|| answer(&mut client, 2) == "absent");
         follower.says("PostgreSQL's catalogue is locked");
@@ -111,7 +110,7 @@ fn a_follower_that_stands_by_outlives_restarts() {
         second.says("while standing by: ");
         world.database.restart("immediate");
         drop(first);
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         let mut client = world.server.connect();
         soon(|| has(&mut client, 1) && beats(&mut client));
         second.end();
@@ -126,7 +125,7 @@ const PUT_BACK: &str = "an older data directory was put back";
 /// A session whose COMMITs do not wait for the follower.
 fn session(world: &World) -> Client {
     let mut session = world.session();
-    session.batch_execute("SET synchronous_commit = local").unwrap();
+    session.run("SET synchronous_commit = local");
     session
 }
 
@@ -137,29 +136,29 @@ fn position(client: &mut Connection) -> String {
 /// Whether the log ends after a position.
 fn ends_after(session: &mut Client, position: &str) -> bool {
     let text = format!("SELECT pg_current_wal_flush_lsn() > '{position}'::pg_lsn");
-    session.query_one(&text, &[]).unwrap().get(0)
+    session.one(&text)
 }
 
 /// Writes to the log until it ends after a position.
 fn write_past(session: &mut Client, position: &str) {
     while !ends_after(session, position) {
-        session.batch_execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 10000))").unwrap();
+        session.run("SELECT pg_logical_emit_message(true, 'test', repeat('x', 10000))");
     }
 }
 
 #[test]
 fn an_older_data_directory_is_noticed() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1), (2, 1)");
         soon(|| has(client, 2));
         world.database.save();
         let mut writer = world.session();
-        writer.batch_execute("UPDATE users SET version = 2 WHERE id = 1; DELETE FROM users WHERE id = 2").unwrap();
+        writer.run("UPDATE users SET version = 2 WHERE id = 1; DELETE FROM users WHERE id = 2");
         soon(|| answer(client, 2) == "absent");
         cache(client, &mut writer, 1);
         drop(writer);
         world.database.put_back();
-        world.session().batch_execute("INSERT INTO users VALUES (3, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (3, 1)");
         soon(|| has(client, 2) && has(client, 3) && client.run("GET {users}:1") == nil(2));
         soon(|| answer(client, 4) == "absent");
         assert!(follower.log().contains(PUT_BACK));
@@ -169,15 +168,15 @@ fn an_older_data_directory_is_noticed() {
 #[test]
 fn an_older_data_directory_is_noticed_after_its_log_has_grown() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1), (2, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1), (2, 1)");
         soon(|| has(client, 2));
         world.database.save();
-        world.session().batch_execute("DELETE FROM users WHERE id = 2").unwrap();
+        world.session().run("DELETE FROM users WHERE id = 2");
         soon(|| answer(client, 2) == "absent");
         follower.end();
         world.database.put_back();
         let (mut writer, stored) = (session(world), position(client));
-        writer.batch_execute("INSERT INTO users VALUES (3, 1)").unwrap();
+        writer.run("INSERT INTO users VALUES (3, 1)");
         write_past(&mut writer, &stored);
         client.run("DEL {users}:feed");
         *follower = world.follow();
@@ -190,20 +189,20 @@ fn an_older_data_directory_is_noticed_after_its_log_has_grown() {
 #[test]
 fn no_transaction_after_the_last_one_is_skipped() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         soon(|| has(client, 1));
         world.database.save();
         // The position advances without a transaction of the table.
         let mut writer = session(world);
-        writer.batch_execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 100000))").unwrap();
-        let written: String = writer.query_one("SELECT pg_current_wal_flush_lsn()::text", &[]).unwrap().get(0);
+        writer.run("SELECT pg_logical_emit_message(true, 'test', repeat('x', 100000))");
+        let written: String = writer.one("SELECT pg_current_wal_flush_lsn()::text");
         let at_least = format!("SELECT $1::text::pg_lsn >= '{written}'::pg_lsn");
         soon(|| writer.query_one(&at_least, &[&position(client)]).unwrap().get(0));
         follower.end();
         drop(writer);
         world.database.put_back();
         let (mut writer, stored) = (session(world), position(client));
-        writer.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        writer.run("INSERT INTO users VALUES (2, 1)");
         assert!(!ends_after(&mut writer, &stored), "the row is after the position");
         write_past(&mut writer, &stored);
         client.run("DEL {users}:feed");
@@ -219,24 +218,24 @@ fn a_fill_is_of_rows_that_a_crash_keeps() {
     in_both_modes(|mode, program| {
         let (mut world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
         let mut client = world.server.connect();
-        world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 15) id").unwrap();
+        world.session().run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 15) id");
         soon(|| has(&mut client, 15));
         follower.end();
         client.run("DEL {users}");
         let mut writer = world.session();
-        writer.batch_execute("ALTER SYSTEM SET wal_writer_delay = '10s'").unwrap();
-        writer.batch_execute("SELECT pg_reload_conf()").unwrap();
-        writer.batch_execute("SET synchronous_commit = off; DELETE FROM users WHERE id = 1").unwrap();
+        writer.run("ALTER SYSTEM SET wal_writer_delay = '10s'");
+        writer.run("SELECT pg_reload_conf()");
+        writer.run("SET synchronous_commit = off; DELETE FROM users WHERE id = 1");
         let follower = world.follow();
         follower.says("{users} has 14 rows");
         let stored = position(&mut client);
         let is_kept = format!("SELECT '{stored}'::pg_lsn <= pg_current_wal_flush_lsn()");
-        assert!(writer.query_one(&is_kept, &[]).unwrap().get::<_, bool>(0), "{mode}: {stored}");
+        assert!(writer.one::<bool>(&is_kept), "{mode}: {stored}");
         drop(writer);
         world.database.restart("immediate");
         let count = "SELECT count(*) FROM users WHERE id = 1";
-        assert_eq!(world.session().query_one(count, &[]).unwrap().get::<_, i64>(0), 0, "{mode}");
-        world.session().batch_execute("INSERT INTO users VALUES (16, 1)").unwrap();
+        assert_eq!(world.session().one::<i64>(count), 0, "{mode}");
+        world.session().run("INSERT INTO users VALUES (16, 1)");
         soon(|| has(&mut client, 16));
     });
 }
@@ -255,7 +254,7 @@ fn another_standby_with_the_name_stops_the_heartbeat() {
         drop(other);
         world.wait_for_heartbeat();
         assert_eq!(follower.log().matches("no heartbeat").count(), 2);
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         assert_ne!(answer(client, 1), "absent");
         drop(second);
     });
@@ -267,16 +266,13 @@ fn writers_that_do_not_wait_are_named() {
         let mut world = World::new(program, USERS, USERS_TABLE);
         world.mode = "synchronous";
         world.configure(USERS_TABLE);
-        world
-            .session()
-            .batch_execute(
-                "CREATE ROLE app; ALTER ROLE app SET synchronous_commit = off;
+        world.session().run(
+            "CREATE ROLE app; ALTER ROLE app SET synchronous_commit = off;
                  CREATE ROLE job; ALTER ROLE job IN DATABASE postgres SET synchronous_commit = local;
                  CREATE ROLE good; ALTER ROLE good SET synchronous_commit = remote_write;
                  ALTER ROLE guard SET synchronous_commit = local;
                  ALTER ROLE app IN DATABASE template1 SET synchronous_commit = off",
-            )
-            .unwrap();
+        );
         let named = |names: &str| {
             let mut follower = world.follow();
             world.demand(FOLLOWER);
@@ -291,22 +287,18 @@ fn writers_that_do_not_wait_are_named() {
         named("the role app, the role job in the database postgres");
         world
             .session()
-            .batch_execute(
-                "ALTER ROLE app RESET ALL; ALTER ROLE job IN DATABASE postgres RESET ALL; ALTER ROLE guard RESET ALL",
-            )
-            .unwrap();
-        world.session().batch_execute("ALTER SYSTEM SET synchronous_commit = off").unwrap();
+            .run("ALTER ROLE app RESET ALL; ALTER ROLE job IN DATABASE postgres RESET ALL; ALTER ROLE guard RESET ALL");
+        world.session().run("ALTER SYSTEM SET synchronous_commit = off");
         world.demand("");
         named("the server");
-        world.session().batch_execute("ALTER DATABASE postgres SET synchronous_commit = local").unwrap();
+        world.session().run("ALTER DATABASE postgres SET synchronous_commit = local");
         named("the database postgres");
     });
 }
 
 #[test]
 fn invalid_filter_options_end_the_follower_even_if_its_filter_exists() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, _, _| {
         follower.end();
         world.configure(&USERS_TABLE.replace("HASH siphash", "HASH sipphash"));
         world.refused("the `create` of public.users is wrong: bad hash");

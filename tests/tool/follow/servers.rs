@@ -8,7 +8,7 @@ use testing::nodes::slot;
 use testing::{Reply, Server, Stop, follow, integer, on_every_server};
 
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, open_keys};
-use crate::follow::{USERS, USERS_TABLE, World, has, in_both_modes, permissions, permissions_for, soon};
+use crate::follow::{Sql, USERS, USERS_TABLE, World, has, in_both_modes, permissions, permissions_for, soon};
 use crate::running::{run, send, three_nodes};
 use crate::sentinels::{Sentinels, ask};
 
@@ -37,7 +37,7 @@ fn follow_both(world: &World, mut call: impl FnMut(&str, &str) -> Reply) {
     soon(|| fetch("{users}", "1") == "absent" && fetch("{members}", "1/1") == "absent");
     let mut session = world.session();
     let insert = "BEGIN; INSERT INTO users VALUES (1, 1); INSERT INTO members VALUES (1, 1), (2, 2); COMMIT";
-    session.batch_execute(insert).unwrap();
+    session.run(insert);
     assert!(fetch("{users}", "1") != "absent" && fetch("{members}", "1/1") != "absent");
 
     world.demand_ghost(WITH_GHOST);
@@ -52,7 +52,7 @@ fn follow_both(world: &World, mut call: impl FnMut(&str, &str) -> Reply) {
 
     // One of the filters is deleted.
     call("{members}", "DEL {members}");
-    session.batch_execute("BEGIN; INSERT INTO users VALUES (3, 1); INSERT INTO members VALUES (3, 3); COMMIT").unwrap();
+    session.run("BEGIN; INSERT INTO users VALUES (3, 1); INSERT INTO members VALUES (3, 3); COMMIT");
     for (filter, item) in [("{users}", "3"), ("{members}", "3/3")] {
         let words = format!("BF.FETCH {filter} {item} {filter}:{item} WHILE {filter}:feed UNLESS {filter}:feed:open");
         assert_ne!(call(filter, &words).elements()[0].text(), "absent");
@@ -64,7 +64,7 @@ fn follow_both(world: &World, mut call: impl FnMut(&str, &str) -> Reply) {
     // The server has lost the epoch, so another follower could have begun one.
     let epoch = call("{members}", "GET {members}:feed:epoch");
     call("{members}", "DEL {members}:feed:epoch");
-    session.batch_execute("INSERT INTO members VALUES (4, 4)").unwrap();
+    session.run("INSERT INTO members VALUES (4, 4)");
     follower.says("the server has lost its data; trying again");
     soon(|| call("{members}", "BF.EXISTS {members} 4/4") == integer(1));
     assert_ne!(call("{members}", "GET {members}:feed:epoch"), epoch, "no epoch comes again");
@@ -95,7 +95,7 @@ fn the_filters_of_two_tables_are_on_different_nodes_of_a_cluster() {
         let node_of = |key: &str| [5461, 10_923].iter().filter(|first| slot(key) >= **first).count();
         assert_ne!(node_of("{users}"), node_of("{members}"));
         let database = Database::logical();
-        database.connect().unwrap().batch_execute(SCHEMA).unwrap();
+        database.connect().unwrap().run(SCHEMA);
         let [server, _second, _third] = nodes;
         let world = World { mode: "synchronous", database, server, folder: tempfile::tempdir().unwrap() };
         world.configure(&format!("cluster = true\n{USERS_TABLE}{MEMBERS_TABLE}"));
@@ -119,7 +119,7 @@ fn the_follower_finds_the_primary_that_sentinels_name() {
         let mut follower = world.following();
         let mut session = world.session();
         let mut insert = |server: &Server, id: u64| {
-            session.batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
+            session.run(&format!("INSERT INTO users VALUES ({id}, 1)"));
             let is_yes = |line: &str| ask(server, line) == Some(integer(1));
             soon(|| is_yes(&format!("BF.EXISTS {{users}} {id}")) && is_yes("EXISTS {users}:feed"));
         };
@@ -146,7 +146,7 @@ fn the_follower_finds_the_primary_that_sentinels_name() {
 fn a_commit_waits_for_the_replicas() {
     on_every_server(|program| {
         let tables = format!("wait = 1\n{USERS_TABLE}");
-        let mut world = World::with_server("synchronous", Server::with(program), USERS, &tables);
+        let mut world = World::with_mode("synchronous", program, USERS, &tables);
         let mut client = world.server.connect();
         client.run(&format!("ACL SETUSER follower {}", permissions_for("wait")));
         let first = world.follow();
@@ -158,7 +158,7 @@ fn a_commit_waits_for_the_replicas() {
         world.demand(FOLLOWER);
         world.wait_for_heartbeat();
         // Once this COMMIT returns, the follower has nothing else to wait for.
-        world.session().batch_execute("INSERT INTO users VALUES (0, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (0, 1)");
 
         send("STOP", replica.process_id());
         let mut next = None;
@@ -193,7 +193,7 @@ fn the_append_only_file_is_required() {
         run(words).refused("waitaof = true needs an append-only file");
         client.run("CONFIG SET appendonly yes appendfsync everysec");
         let mut follower = world.following();
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         soon(|| has(&mut client, 1));
         assert!(client.info("cmdstat_waitaof").starts_with("calls="), "it waits for the file");
         follower.end();

@@ -4,7 +4,7 @@ use std::thread;
 
 use postgres::Client;
 
-use super::{Follower, MODES, USERS, USERS_TABLE, World, followed, has, soon};
+use super::{Cleanup, MODES, One, Sql, USERS, USERS_TABLE, World, followed, has, soon};
 use crate::running::send;
 use testing::{Connection, Reply, integer, nil, on_every_server};
 
@@ -13,31 +13,6 @@ pub const FOLLOWER: &str = "bloomgate";
 pub const WITH_GHOST: &str = "FIRST 2 (bloomgate, ghost)";
 
 impl World {
-    /// Starts a database and a follower in one of the modes, whose heartbeat has begun.
-    pub fn started(mode: &'static str, program: &std::path::Path, schema: &str, tables: &str) -> (Self, Follower) {
-        let world = Self::with_mode(mode, program, schema, tables);
-        let follower = world.following();
-        (world, follower)
-    }
-
-    /// Starts a follower, and waits for its heartbeat.
-    pub fn following(&self) -> Follower {
-        let follower = self.follow();
-        if self.mode == "synchronous" {
-            follower.says("no heartbeat: synchronous_standby_names = ''");
-            self.demand(FOLLOWER);
-        }
-        self.wait_for_heartbeat();
-        follower
-    }
-
-    pub fn demand(&self, names: &str) {
-        let mut session = self.session();
-        session.batch_execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).unwrap();
-        session.batch_execute("SELECT pg_reload_conf()").unwrap();
-        soon(|| session.query_one("SHOW synchronous_standby_names", &[]).unwrap().get::<_, String>(0) == names);
-    }
-
     /// Requires a standby that never connects, and returns once all of PostgreSQL's processes have reloaded the setting, one after another.
     pub fn demand_ghost(&self, names: &str) {
         self.demand(names);
@@ -48,10 +23,10 @@ impl World {
     /// Whether a COMMIT waits, also after the follower has confirmed it.
     fn holds_commits_back(&self, waits_for_follower: bool) -> bool {
         let (mut session, mut writer) = (self.session(), self.session());
-        let pid: i32 = writer.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let pid: i32 = writer.one("SELECT pg_backend_pid()");
         thread::scope(|scope| {
             let commit = scope.spawn(move || writer.batch_execute("SELECT pg_logical_emit_message(true, 'probe', '')"));
-            let mut ask = |text: &str| session.query_one(text, &[]).unwrap().get::<_, bool>(0);
+            let mut ask = |text: &str| session.one::<bool>(text);
             let waits = format!("SELECT wait_event = 'SyncRep' IS TRUE FROM pg_stat_activity WHERE pid = {pid}");
             soon(|| commit.is_finished() || ask(&waits));
             if waits_for_follower {
@@ -70,45 +45,22 @@ impl World {
     pub fn wait_for_waiting_commits(&self, count: i64) {
         let mut session = self.session();
         let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-        soon(|| session.query_one(text, &[]).unwrap().get::<_, i64>(0) == count);
+        soon(|| session.one::<i64>(text) == count);
     }
 
     /// Runs statements in the background that wait until `finish` has made them return.
     pub fn while_waiting(&self, statements: &[&str], test: impl FnOnce(), finish: impl FnOnce()) {
         thread::scope(|scope| {
             // If the test fails, the COMMITs must return nevertheless.
-            let cleanup = Cleanup(self);
+            let cleanup = Cleanup(&self.database);
             for text in statements {
-                scope.spawn(|| self.session().batch_execute(text).unwrap());
+                scope.spawn(|| self.session().run(text));
             }
             self.wait_for_waiting_commits(statements.len() as i64);
             test();
             finish();
             std::mem::forget(cleanup);
         });
-    }
-}
-
-/// Releases every COMMIT if a test fails.
-pub struct Cleanup<'a>(pub &'a World);
-
-impl Cleanup<'_> {
-    pub fn let_commits_return(&self) {
-        let text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
-                    AND pid <> pg_backend_pid()";
-        if let Ok(mut session) = self.0.database.connect() {
-            _ = session.batch_execute("ALTER SYSTEM RESET synchronous_standby_names");
-            _ = session.batch_execute("SELECT pg_reload_conf()");
-            _ = session.batch_execute(text);
-        }
-    }
-}
-
-impl Drop for Cleanup<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.let_commits_return();
-        }
     }
 }
 
@@ -163,7 +115,7 @@ pub fn open_keys(client: &mut Connection) -> i64 {
 #[test]
 fn a_commit_waits_for_the_server() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
-        session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (1, 1)");
         assert_ne!(answer(client, 1), "absent");
         cache(client, session, 1);
         soon(|| answer(client, 2) == "absent");
@@ -172,7 +124,7 @@ fn a_commit_waits_for_the_server() {
         let statements = ["UPDATE users SET version = 2 WHERE id = 1", "INSERT INTO users VALUES (2, 1)"];
         let seen = || {
             let text = "SELECT sum(version) FROM users";
-            assert_eq!(world.session().query_one(text, &[]).unwrap().get::<_, i64>(0), 1, "it is visible");
+            assert_eq!(world.session().one::<i64>(text), 1, "it is visible");
         };
         world.while_waiting(&statements, seen, || send("CONT", world.server.process_id()));
         // Both COMMITs have returned.
@@ -180,14 +132,14 @@ fn a_commit_waits_for_the_server() {
         assert_ne!(answer(client, 2), "absent");
         soon(|| open_keys(client) == 0);
         // Other tables are not announced, and their COMMITs return nevertheless.
-        session.batch_execute("CREATE TABLE others (id int PRIMARY KEY); INSERT INTO others VALUES (1)").unwrap();
+        session.run("CREATE TABLE others (id int PRIMARY KEY); INSERT INTO others VALUES (1)");
     });
 }
 
 #[test]
 fn readers_wait_until_an_announced_change_is_visible() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
-        session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)");
         cache(client, session, 1);
         cache(client, session, 2);
         world.demand_ghost(WITH_GHOST);
@@ -211,9 +163,7 @@ fn readers_wait_until_an_announced_change_is_visible() {
 
 #[test]
 fn sigterm_releases_every_cache_key() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {
         world.demand_ghost(WITH_GHOST);
         let terminate = || {
             let mut client = world.server.connect();
@@ -222,23 +172,21 @@ fn sigterm_releases_every_cache_key() {
         };
         world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], terminate, || world.demand(FOLLOWER));
         follower.end();
-        assert_eq!(open_keys(&mut client), 0);
-        assert!(has(&mut client, 1));
+        assert_eq!(open_keys(client), 0);
+        assert!(has(client, 1));
         follower.says("stopped; COMMIT waits");
         // While there is no follower, COMMIT waits.
         let absent = || assert_eq!(world.server.connect().run("BF.EXISTS {users} 2"), integer(0));
         let mut next = None;
         world.while_waiting(&["INSERT INTO users VALUES (2, 1)"], absent, || next = Some(world.follow()));
-        assert!(has(&mut client, 2));
+        assert!(has(client, 2));
         next.unwrap().end();
     });
 }
 
 #[test]
 fn without_synchronous_commit_for_this_follower_there_is_no_heartbeat() {
-    on_every_server(|program| {
-        let (world, mut follower) = World::started("synchronous", program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {
         for (names, reason) in [
             ("other, bloomgate", "demands 1 of 2"),
             ("ANY 1 (bloomgate, other)", "demands 1 of 2"),
@@ -248,14 +196,14 @@ fn without_synchronous_commit_for_this_follower_there_is_no_heartbeat() {
             world.demand(names);
             follower.says(&format!("no heartbeat: synchronous_standby_names = '{names}' {reason}"));
             assert_eq!(client.run("EXISTS {users}:feed"), integer(0), "{names}");
-            assert_ne!(answer(&mut client, 77), "absent");
+            assert_ne!(answer(client, 77), "absent");
         }
         let times = follower.log().matches("no heartbeat").count();
         assert_eq!(times, 5, "{}", follower.log());
         world.demand(FOLLOWER);
         world.wait_for_heartbeat();
-        world.session().batch_execute("INSERT INTO users VALUES (77, 1)").unwrap();
-        assert_ne!(answer(&mut client, 77), "absent");
+        world.session().run("INSERT INTO users VALUES (77, 1)");
+        assert_ne!(answer(client, 77), "absent");
         follower.end();
         // Eventual mode would wait for its own COMMITs.
         let eventual = std::fs::read_to_string(world.path()).unwrap().replace("\"synchronous\"", "\"eventual\"");
@@ -277,7 +225,7 @@ fn a_slot_is_not_created_while_commits_wait_for_it() {
 #[test]
 fn truncations_and_large_transactions_hold_every_key() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
-        session.batch_execute("INSERT INTO users VALUES (100000, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (100000, 1)");
         cache(client, session, 100_000);
         world.demand_ghost(WITH_GHOST);
         let held = |by: &'static str| {
@@ -310,7 +258,7 @@ fn truncations_and_large_transactions_hold_every_key() {
         assert_eq!(client.run("GET {users}:7"), nil(2));
         // The filter is filled again, because TRUNCATE changes the definition of the table.
         soon(|| [7, 30_000, 30_001].map(|id| answer(client, id)) == ["absent", "absent", "load"]);
-        session.batch_execute("DELETE FROM users").unwrap();
+        session.run("DELETE FROM users");
         soon(|| answer(client, 30_001) == "absent");
     });
 }
@@ -318,22 +266,22 @@ fn truncations_and_large_transactions_hold_every_key() {
 #[test]
 fn a_truncation_ends_the_leases_that_were_granted_without_a_filter() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
-        session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (1, 1)");
         // The filter is filled again, which waits for a running transaction.
         let mut running = world.session();
-        running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
+        running.run("BEGIN; SELECT pg_current_xact_id()");
         client.run("DEL {users}");
-        session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (2, 1)");
         soon(|| client.run("EXISTS {users}:feed:filling") == integer(1) && open_keys(client) == 0);
         let parts = ask(client, 1);
         assert_eq!(parts[0], "load");
-        session.batch_execute("TRUNCATE users").unwrap();
+        session.run("TRUNCATE users");
         soon(|| open_keys(client) == 0);
         assert_eq!(
             client.call(&["BF.FILL", "{users}", "1", "{users}:1", &parts[1], "VALUE", "1", "EX", "600"]),
             nil(2)
         );
-        running.batch_execute("COMMIT").unwrap();
+        running.run("COMMIT");
         world.wait_for_heartbeat();
         soon(|| answer(client, 1) == "absent");
     });
@@ -342,7 +290,7 @@ fn a_truncation_ends_the_leases_that_were_granted_without_a_filter() {
 #[test]
 fn commits_return_while_a_filter_is_filled() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, _, client, session| {
-        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 300000) id").unwrap();
+        session.run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 300000) id");
         client.run("DEL {users}");
         let (mut id, mut during) = (400_000, 0);
         while during == 0 || client.run("EXISTS {users}") == integer(0) {
@@ -353,7 +301,7 @@ fn commits_return_while_a_filter_is_filled() {
             id += 1;
             let text = format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 400000");
             let before = client.run("EXISTS {users}:feed:filling");
-            session.batch_execute(&text).unwrap();
+            session.run(&text);
             assert_ne!(answer(client, id), "absent");
             during += i32::from(before == integer(1) && client.run("EXISTS {users}:feed:filling") == integer(1));
         }
@@ -362,36 +310,10 @@ fn commits_return_while_a_filter_is_filled() {
             assert_eq!(client.call(&["BF.EXISTS", "{users}", &id.to_string()]), integer(1), "{id}");
         }
         client.run("DEL {users}");
-        session.batch_execute("TRUNCATE users; INSERT INTO users VALUES (1, 1)").unwrap();
+        session.run("TRUNCATE users; INSERT INTO users VALUES (1, 1)");
         world.wait_for_heartbeat();
         soon(|| answer(client, 2) == "absent");
         assert!(has(client, 1));
-    });
-}
-
-#[test]
-fn a_hanging_follower_is_replaced_and_changes_nothing_afterwards() {
-    on_every_server(|program| {
-        let (world, zombie) = World::started("synchronous", program, USERS, USERS_TABLE);
-        let mut client = world.server.connect();
-        zombie.signal("STOP");
-        let mut second = None;
-        let mut follow = || {
-            let second = second.insert(world.follow());
-            second.says("standing by");
-        };
-        // The COMMIT returns once the second follower has taken over.
-        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], &mut follow, || ());
-        let mut second = second.unwrap();
-        second.says("taking over");
-        assert_ne!(answer(&mut client, 1), "absent");
-        let epoch = client.run("GET {users}:feed:epoch");
-        zombie.signal("CONT");
-        zombie.says("standing by");
-        world.session().batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
-        assert_ne!(answer(&mut client, 2), "absent");
-        assert_eq!(client.run("GET {users}:feed:epoch"), epoch);
-        second.end();
     });
 }
 
@@ -407,12 +329,12 @@ fn a_commit_that_the_server_refuses_waits_and_logs_the_reason() {
             assert_ne!(answer(client, 1), "absent");
         } else {
             let mut session = world.session();
-            session.batch_execute(text).unwrap();
-            let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0);
+            session.run(text);
+            let end: String = session.one("SELECT pg_current_wal_insert_lsn()::text");
             is_logged();
             follower.says("trying again");
             let text = format!("SELECT confirmed_flush_lsn < '{end}' FROM pg_replication_slots");
-            assert!(session.query_one(&text, &[]).unwrap().get::<_, bool>(0), "it is not confirmed");
+            assert!(session.one::<bool>(&text), "it is not confirmed");
             free();
             soon(|| has(client, 1));
         }
@@ -423,7 +345,7 @@ fn a_commit_that_the_server_refuses_waits_and_logs_the_reason() {
 fn a_signal_ends_a_fill() {
     on_every_server(|program| {
         let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
-        world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id").unwrap();
+        world.session().run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id");
         let mut follower = world.follow();
         follower.says("filling");
         follower.end();

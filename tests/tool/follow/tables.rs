@@ -1,9 +1,9 @@
 //! Unusual tables: keys that do not identify a row, quoted names, rows that the follower may not see.
 
-use testing::{Connection, integer, nil, on_every_server};
+use testing::{integer, nil, on_every_server};
 
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, answer, cache, open_keys};
-use crate::follow::{MODES, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
+use crate::follow::{MODES, Sql, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 
 #[test]
 fn a_deferrable_key_deletes_no_item() {
@@ -11,9 +11,9 @@ fn a_deferrable_key_deletes_no_item() {
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
     followed(&MODES, SCHEMA, USERS_TABLE, |_, follower, client, session| {
-        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 5) id").unwrap();
+        session.run("INSERT INTO users SELECT id, 1 FROM generate_series(1, 5) id");
         // Rows 2 to 5 are written before the rows that previously had these keys.
-        session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (100, 1)").unwrap();
+        session.run("UPDATE users SET id = id + 1; INSERT INTO users VALUES (100, 1)");
         soon(|| has(client, 100) && open_keys(client) == 0);
         let missing: Vec<_> = (2..=6).filter(|id| !has(client, *id)).collect();
         assert!(missing.is_empty(), "{missing:?}");
@@ -26,14 +26,14 @@ fn a_deferrable_key_deletes_no_item() {
                  INSERT INTO users VALUES (101, 1)"
             )
         };
-        session.batch_execute(&make("")).unwrap();
+        session.run(&make(""));
         soon(|| has(client, 101) && beats(client));
-        session.batch_execute("DELETE FROM users WHERE id = 101").unwrap();
+        session.run("DELETE FROM users WHERE id = 101");
         soon(|| !has(client, 101));
-        session.batch_execute(&make("DEFERRABLE")).unwrap();
+        session.run(&make("DEFERRABLE"));
         soon(|| follower.log().matches("other rows might").count() == 2);
         soon(|| beats(client));
-        session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (200, 1)").unwrap();
+        session.run("UPDATE users SET id = id + 1; INSERT INTO users VALUES (200, 1)");
         soon(|| has(client, 200) && open_keys(client) == 0);
         assert!((3..=7).all(|id| has(client, id)));
     });
@@ -52,8 +52,8 @@ fn a_key_with_a_generated_column_deletes_no_item_that_another_row_has() {
             END IF;
         END $$";
     followed(&MODES, SCHEMA, USERS_TABLE, |_, _, client, session| {
-        session.batch_execute("INSERT INTO users VALUES (1, 1), (1, 2)").unwrap();
-        session.batch_execute("DELETE FROM users WHERE version = 1; INSERT INTO users VALUES (100, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (1, 1), (1, 2)");
+        session.run("DELETE FROM users WHERE version = 1; INSERT INTO users VALUES (100, 1)");
         soon(|| has(client, 100) && open_keys(client) == 0);
         assert!(has(client, 1));
     });
@@ -65,7 +65,7 @@ fn a_table_whose_rows_no_key_identifies_is_refused_with_the_reason() {
         let world = World::new(program, USERS, USERS_TABLE);
         let mut session = world.session();
         let mut make = |columns: &str| {
-            session.batch_execute(&format!("DROP TABLE users; CREATE TABLE users ({columns})")).unwrap();
+            session.run(&format!("DROP TABLE users; CREATE TABLE users ({columns})"));
         };
         make("id bigint, version int");
         world.refused("public.users has no primary key: give it one, or ALTER TABLE ... REPLICA IDENTITY FULL");
@@ -85,14 +85,12 @@ fn names_in_quotes_are_followed() {
         CREATE PUBLICATION bloomgate FOR TABLE "Shop"."Users""#;
     let table = USERS_TABLE.replace("\"public.users\"", r#"'"Shop"."Users"'"#).replace("{id}", "{Id}");
     followed(&["eventual"], SCHEMA, &table, |_, _, client, session| {
-        session.batch_execute(r#"INSERT INTO "Shop"."Users" VALUES (1, 1)"#).unwrap();
+        session.run(r#"INSERT INTO "Shop"."Users" VALUES (1, 1)"#);
         soon(|| has(client, 1));
-        session
-            .batch_execute(
-                r#"DROP TABLE "Shop"."Users"; CREATE TABLE "Shop"."Users" ("Id" bigint PRIMARY KEY, version int);
+        session.run(
+            r#"DROP TABLE "Shop"."Users"; CREATE TABLE "Shop"."Users" ("Id" bigint PRIMARY KEY, version int);
                 ALTER PUBLICATION bloomgate ADD TABLE "Shop"."Users"; INSERT INTO "Shop"."Users" VALUES (2, 1)"#,
-            )
-            .unwrap();
+        );
         soon(|| has(client, 2) && beats(client));
     });
 }
@@ -115,30 +113,30 @@ fn rows_hidden_from_the_follower_are_never_reported_absent() {
         world.demand("");
         client.run("DEL {users}");
         let mut other = world.session();
-        other.batch_execute("BEGIN; ALTER TABLE users ENABLE ROW LEVEL SECURITY").unwrap();
+        other.run("BEGIN; ALTER TABLE users ENABLE ROW LEVEL SECURITY");
         let mut follower = world.follow();
         // In synchronous mode, the fill begins with the next record of the log. An idle PostgreSQL writes one every 15 s.
         soon(|| {
-            session.batch_execute("SELECT pg_logical_emit_message(false, 'probe', '')").unwrap();
+            session.run("SELECT pg_logical_emit_message(false, 'probe', '')");
             follower.log().contains("waiting for running transactions")
         });
-        other.batch_execute("COMMIT").unwrap();
+        other.run("COMMIT");
         follower.says("row-level security");
         assert!(!follower.log().contains("has 0 rows"), "{mode}: {}", follower.log());
         _ = follower.running.0.kill();
         drop(follower);
 
         world.refused("row-level security hides rows of public.users from the role gate: ALTER ROLE gate BYPASSRLS");
-        session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
+        session.run("ALTER ROLE gate BYPASSRLS");
         let mut follower = world.following();
         assert!(has(&mut client, 1));
-        session.batch_execute("ALTER ROLE gate NOBYPASSRLS").unwrap();
+        session.run("ALTER ROLE gate NOBYPASSRLS");
         follower.says("no heartbeat: row-level security hides rows of public.users");
         soon(|| !beats(&mut client));
         // COMMITs return nevertheless.
-        session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        session.run("INSERT INTO users VALUES (2, 1)");
         assert_ne!(answer(&mut client, 2), "absent");
-        session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
+        session.run("ALTER ROLE gate BYPASSRLS");
         world.wait_for_heartbeat();
         assert!(has(&mut client, 1) && has(&mut client, 2));
         follower.end();
@@ -181,7 +179,7 @@ fn a_row_cannot_have_a_key_that_the_follower_needs() {
             "[\"{users}:{id}\", \"{users}:{number}\", \"{users}:mail:{mail}\", \"{users}:{name}/{id}\"]",
         ));
         let mut follower = world.following();
-        world.session().batch_execute("INSERT INTO users VALUES (1, 'feed:open', 'feed', 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 'feed:open', 'feed', 1)");
         soon(|| has(&mut world.server.connect(), 1));
         follower.end();
     });
@@ -190,21 +188,15 @@ fn a_row_cannot_have_a_key_that_the_follower_needs() {
 #[test]
 fn a_column_whose_new_type_allows_the_keys_of_the_follower_ends_the_heartbeat() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
-        session
-            .batch_execute(
-                "ALTER TABLE users ALTER COLUMN id TYPE text; INSERT INTO users VALUES ('feed:open', 1), ('x', 1)",
-            )
-            .unwrap();
+        session.run("ALTER TABLE users ALTER COLUMN id TYPE text; INSERT INTO users VALUES ('feed:open', 1), ('x', 1)");
         follower.says("no heartbeat: cache-key of public.users: `{users}:{id}`: a row could have the key {users}:feed");
         soon(|| !beats(client));
         // Any change deletes all values of the table, but none of the follower's keys.
         client.run("SET {users}:x 1");
-        session.batch_execute("UPDATE users SET version = 2").unwrap();
+        session.run("UPDATE users SET version = 2");
         soon(|| client.run("EXISTS {users}:x") == integer(0) && open_keys(client) == 0);
         assert_eq!(client.run("EXISTS {users}:feed:position {users}:feed:epoch"), integer(2));
-        session
-            .batch_execute("DELETE FROM users; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id::bigint; INSERT INTO users VALUES (1, 1)")
-            .unwrap();
+        session.run("DELETE FROM users; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id::bigint; INSERT INTO users VALUES (1, 1)");
         world.wait_for_heartbeat();
         assert!(has(client, 1));
         assert!(!follower.log().contains("trying again"));
@@ -234,7 +226,7 @@ fn only_keys_that_a_row_can_have_are_deleted() {
         are_deleted();
         for statement in ["ALTER TABLE users ADD COLUMN note text", "TRUNCATE users"] {
             cache();
-            session.batch_execute(statement).unwrap();
+            session.run(statement);
             are_deleted();
         }
         follower.end();
@@ -244,14 +236,14 @@ fn only_keys_that_a_row_can_have_are_deleted() {
 #[test]
 fn a_table_from_which_others_inherit_is_refused() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, session| {
-        session.batch_execute("CREATE TABLE admins () INHERITS (users); INSERT INTO admins VALUES (1, 1)").unwrap();
+        session.run("CREATE TABLE admins () INHERITS (users); INSERT INTO admins VALUES (1, 1)");
         follower.says("no heartbeat: admins inherits from public.users, so SELECT finds its rows there");
         soon(|| !beats(client));
         assert_ne!(answer(client, 1), "absent");
         follower.end();
         world.demand("");
         world.refused("admins inherits from public.users");
-        session.batch_execute("DROP TABLE admins").unwrap();
+        session.run("DROP TABLE admins");
         *follower = world.following();
     });
 }
@@ -265,49 +257,20 @@ fn columns_whose_equal_values_have_several_texts_are_named() {
         ALTER TABLE users REPLICA IDENTITY FULL;
         CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = |columns: &str| USERS_TABLE.replace("\"{users}:{id}\"", &format!("\"{{users}}:{{id}}:{columns}\""));
-    on_every_server(|program| {
-        let world = World::new(program, SCHEMA, &table("{kind}{price}{day}"));
-        let mut client = world.server.connect();
-        let mut follower = world.following();
+    followed(&["eventual"], SCHEMA, &table("{kind}{price}{day}"), |world, follower, client, _| {
         assert!(!follower.log().contains("different texts"), "{}", follower.log());
         // The text of a domain type is exact, so the item is deleted from the filter.
         let mut session = world.session();
-        session.batch_execute("INSERT INTO users (id, kind, price, day) VALUES (1, 'a', 1, 'today')").unwrap();
-        soon(|| has(&mut client, 1));
-        session.batch_execute("DELETE FROM users").unwrap();
-        soon(|| !has(&mut client, 1));
+        session.run("INSERT INTO users (id, kind, price, day) VALUES (1, 'a', 1, 'today')");
+        soon(|| has(client, 1));
+        session.run("DELETE FROM users");
+        soon(|| !has(client, 1));
         follower.end();
         world.configure(&table("{sum}{name}{code}"));
-        let mut follower = world.following();
+        *follower = world.following();
         follower.says(
             "equal values of public.users can have different texts in name (text COLLATE ci), code (character(4)), sum (numeric): a reader",
         );
-        follower.end();
-    });
-}
-
-#[test]
-fn a_table_with_two_filters_changes_both() {
-    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
-        ALTER TABLE users REPLICA IDENTITY FULL;
-        CREATE PUBLICATION bloomgate FOR TABLE users";
-    // The same table under another name.
-    let mails = USERS_TABLE
-        .replace("public.users", "users")
-        .replace("{users}:{id}", "{mails}:mail:{mail}")
-        .replace("{id}", "{mail}")
-        .replace("{users}", "{mails}");
-    followed(&MODES, SCHEMA, &format!("{USERS_TABLE}{mails}"), |_, _, client, session| {
-        let has_mail = |client: &mut Connection, mail: &str| client.call(&["BF.EXISTS", "{mails}", mail]) == integer(1);
-        session.batch_execute("INSERT INTO users VALUES (1, 1, 'a'), (2, 1, 'b')").unwrap();
-        soon(|| has(client, 1) && has(client, 2) && has_mail(client, "a") && has_mail(client, "b"));
-        client.call(&["SET", "{users}:1", "x"]);
-        client.call(&["SET", "{mails}:mail:a", "x"]);
-        session.batch_execute("UPDATE users SET mail = 'c' WHERE id = 1; DELETE FROM users WHERE id = 2").unwrap();
-        soon(|| has_mail(client, "c") && !has(client, 2));
-        soon(|| client.call(&["EXISTS", "{users}:1", "{mails}:mail:a"]) == integer(0));
-        session.batch_execute("TRUNCATE users; INSERT INTO users VALUES (3, 1, 'd')").unwrap();
-        soon(|| has(client, 3) && has_mail(client, "d") && !has(client, 1) && !has_mail(client, "c"));
     });
 }
 
@@ -318,11 +281,11 @@ fn a_row_whose_cache_keys_are_null_is_in_the_filter() {
         CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = USERS_TABLE.replace("{users}:{id}", "{users}:mail:{mail}");
     followed(&MODES, SCHEMA, &table, |_, _, client, session| {
-        session.batch_execute("INSERT INTO users VALUES (1, 1, NULL), (2, 1, NULL), (3, 1, 'a')").unwrap();
+        session.run("INSERT INTO users VALUES (1, 1, NULL), (2, 1, NULL), (3, 1, 'a')");
         soon(|| has(client, 1) && has(client, 2) && has(client, 3) && open_keys(client) == 0);
-        session.batch_execute("DELETE FROM users WHERE id = 2").unwrap();
+        session.run("DELETE FROM users WHERE id = 2");
         soon(|| !has(client, 2) && open_keys(client) == 0);
-        session.batch_execute("UPDATE users SET mail = NULL WHERE id = 3; DELETE FROM users WHERE id = 3").unwrap();
+        session.run("UPDATE users SET mail = NULL WHERE id = 3; DELETE FROM users WHERE id = 3");
         soon(|| !has(client, 3) && open_keys(client) == 0);
         assert!(has(client, 1));
     });
@@ -359,7 +322,7 @@ fn a_journal_keeps_the_item_of_a_row_whose_cache_keys_are_null() {
 #[test]
 fn changed_templates_fill_the_filter_again() {
     followed(&MODES, USERS, USERS_TABLE, |world, follower, client, _| {
-        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.session().run("INSERT INTO users VALUES (1, 1)");
         soon(|| has(client, 1) && open_keys(client) == 0);
         let mut table = USERS_TABLE.to_owned();
         for (from, to) in
@@ -391,20 +354,20 @@ fn a_table_is_followed_through_any_kind_of_publication() {
         let (mut client, mut session) = (world.server.connect(), world.session());
         for (id, objects) in [(1, "FOR ALL TABLES"), (2, "FOR TABLES IN SCHEMA public"), (3, "FOR TABLE users, others")]
         {
-            session
-                .batch_execute(&format!(
-                    "CREATE TABLE IF NOT EXISTS others (id int PRIMARY KEY); DROP PUBLICATION bloomgate; \
+            session.run(&format!(
+                "CREATE TABLE IF NOT EXISTS others (id int PRIMARY KEY); DROP PUBLICATION bloomgate; \
                      CREATE PUBLICATION bloomgate {objects}"
-                ))
-                .unwrap();
+            ));
             let mut follower = world.follow();
             follower.says("{users} has ");
             world.wait_for_heartbeat();
-            session.batch_execute(&format!("INSERT INTO users VALUES ({id}, 1)")).unwrap();
+            session.run(&format!("INSERT INTO users VALUES ({id}, 1)"));
             soon(|| has(&mut client, id));
             follower.end();
         }
-        session.batch_execute("CREATE SCHEMA empty; DROP PUBLICATION bloomgate; CREATE PUBLICATION bloomgate FOR TABLES IN SCHEMA empty").unwrap();
+        session.run(
+            "CREATE SCHEMA empty; DROP PUBLICATION bloomgate; CREATE PUBLICATION bloomgate FOR TABLES IN SCHEMA empty",
+        );
         world.refused("the publication bloomgate lacks the table users");
     });
 }
@@ -424,31 +387,29 @@ fn a_partitioned_table_is_followed_by_its_name() {
     followed(&MODES, SCHEMA, USERS_TABLE, |_, follower, client, session| {
         follower.says("{users} has 21 rows");
         // Partitions of both levels, a row that moves to another partition, and a statement that names a partition.
-        session.batch_execute("INSERT INTO low VALUES (1, 1); INSERT INTO users VALUES (500, 1), (2001, 1)").unwrap();
-        session.batch_execute("UPDATE users SET id = 3000 WHERE id = 500").unwrap();
+        session.run("INSERT INTO low VALUES (1, 1); INSERT INTO users VALUES (500, 1), (2001, 1)");
+        session.run("UPDATE users SET id = 3000 WHERE id = 500");
         soon(|| [1, 2001, 3000].iter().all(|id| has(client, *id)));
         soon(|| answer(client, 500) == "absent" && open_keys(client) == 0);
         cache(client, session, 1);
-        session.batch_execute("DELETE FROM low WHERE id = 1").unwrap();
+        session.run("DELETE FROM low WHERE id = 1");
         soon(|| answer(client, 1) == "absent");
         assert_eq!(client.run("GET {users}:1"), nil(2));
 
         // A partition is attached with its rows, others are detached with theirs.
-        session
-            .batch_execute(
-                "CREATE TABLE more (id bigint PRIMARY KEY, version int NOT NULL); INSERT INTO more VALUES (200000, 1);
+        session.run(
+            "CREATE TABLE more (id bigint PRIMARY KEY, version int NOT NULL); INSERT INTO more VALUES (200000, 1);
                  ALTER TABLE users ATTACH PARTITION more FOR VALUES FROM (200000) TO (300000)",
-            )
-            .unwrap();
+        );
         soon(|| has(client, 200_000));
         cache(client, session, 995);
-        session.batch_execute("ALTER TABLE users DETACH PARTITION low").unwrap();
+        session.run("ALTER TABLE users DETACH PARTITION low");
         soon(|| client.run("GET {users}:995") == nil(2) && answer(client, 995) == "absent");
         assert_ne!(answer(client, 200_000), "absent");
         cache(client, session, 200_000);
-        session.batch_execute("TRUNCATE more").unwrap();
+        session.run("TRUNCATE more");
         soon(|| client.run("GET {users}:200000") == nil(2) && answer(client, 200_000) == "absent");
-        session.batch_execute("TRUNCATE users; INSERT INTO users VALUES (1500, 1)").unwrap();
+        session.run("TRUNCATE users; INSERT INTO users VALUES (1500, 1)");
         soon(|| answer(client, 1001) == "absent" && has(client, 1500));
     });
 }
@@ -459,7 +420,7 @@ fn partitions_whose_changes_are_not_in_the_log_are_refused() {
         let table = USERS_TABLE.replace("\"{users}:{id}\"", "\"{users}:{version}\"");
         let world = World::with_mode("synchronous", program, SCHEMA, &table);
         let mut session = world.session();
-        let mut execute = |statement: &str| session.batch_execute(statement).unwrap();
+        let mut execute = |statement: &str| session.run(statement);
         let refused = |part: &str| world.refused(part);
         execute("ALTER TABLE users REPLICA IDENTITY FULL");
         refused("public.users is partitioned: only its primary key can be in templates");

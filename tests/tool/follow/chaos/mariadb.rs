@@ -6,8 +6,8 @@ use testing::mariadb::{self, MariaDb, in_sql};
 use testing::{Builder, integer};
 
 use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Mode, Session, growing};
-use crate::follow::mariadb::{USERS, USERS_TABLE, purge, reset, semi_sync};
-use crate::follow::{Follower, World, has, soon};
+use crate::follow::mariadb::{USERS, purge, reset, semi_sync};
+use crate::follow::{Follower, USERS_TABLE, World, has, soon};
 
 /// Gap locks between different writers' rows would abort their transactions. Held COMMITs wait until they are released.
 fn settings() -> [&'static str; 6] {
@@ -37,7 +37,7 @@ impl Base for MariaDb {
     }
 
     fn start(_: Mode, _: &Path, server: Builder) -> (World<Self>, Follower) {
-        let world = World::on_mariadb(server, &settings(), USERS, &growing(USERS_TABLE));
+        let world = World::between("eventual", Self::start(&settings()), server, USERS, &growing(USERS_TABLE));
         let follower = world.following();
         (world, follower)
     }

@@ -1,4 +1,4 @@
-//! The followers of PostgreSQL, MariaDB, MySQL and JSON changes under faults: writers that do not use the guard, readers that check every
+//! The followers of PostgreSQL, MariaDB and MySQL under faults: writers that do not use the guard, readers that check every
 //! answer, and followers, servers and connections that fail.
 //!
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
@@ -9,7 +9,6 @@
 //! With FRESH, any answer must show every COMMIT that had returned FRESH earlier, also without a heartbeat. If the database stops during a
 //! COMMIT, that COMMIT has not returned.
 
-mod json;
 mod mariadb;
 mod postgresql;
 mod reader;
@@ -52,11 +51,8 @@ enum Mode {
 
 /// A database in which a run injects faults.
 trait Base: Sized {
-    /// Additional faults of a round, and faults of [`ROUND`] that do not apply.
+    /// Additional faults of a round.
     const MORE: &'static [Fault];
-    const WITHOUT: &'static [Fault] = &[];
-    /// The number of concurrent followers.
-    const FOLLOWERS: usize = 2;
     type Session: Session;
 
     fn name() -> &'static str;
@@ -300,11 +296,6 @@ fn answers_on_mariadb_are_late_by_at_most_the_lag_despite_faults() {
     on_every_server(|program| chaos::<MariaDb>(Mode::Eventual, program));
 }
 
-#[test]
-fn answers_on_json_changes_are_late_by_at_most_the_lag_despite_faults() {
-    on_every_server(|program| chaos::<json::Relayed>(Mode::Eventual, program));
-}
-
 // The faults: followers are killed, stopped and replaced, servers are restarted, connections are cut.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -375,8 +366,7 @@ struct Chaos<'a, D> {
 impl<'a, D: Base> Chaos<'a, D> {
     fn new(run: &'a Run, world: World<D>, first: Follower) -> Self {
         let (now, proxy) = (Instant::now(), Proxy::before_server(&world));
-        let others = (1..D::FOLLOWERS).map(|_| world.follow());
-        let followers = std::iter::once(first).chain(others).collect();
+        let followers = vec![first, world.follow()];
         let random = fastrand::Rng::with_seed(run.seed);
         Self { run, world, proxy, followers, random, reported: now, progress: (0, now) }
     }
@@ -386,8 +376,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         let begin = Instant::now();
         for round in 0.. {
             let mut faults = [&ROUND, D::MORE].concat();
-            faults.retain(|fault| !D::WITHOUT.contains(fault));
-            if D::FOLLOWERS > 1 && round % TAKEOVERS == TAKEOVERS - 1 {
+            if round % TAKEOVERS == TAKEOVERS - 1 {
                 faults.push(Fault::TakeOver);
             }
             self.random.shuffle(&mut faults);

@@ -9,8 +9,8 @@ use testing::Builder;
 use testing::database::Database;
 
 use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session, growing};
-use crate::follow::synchronous::{Cleanup, FOLLOWER, WITH_GHOST};
-use crate::follow::{Follower, USERS, USERS_TABLE, World};
+use crate::follow::synchronous::{FOLLOWER, WITH_GHOST};
+use crate::follow::{Followed, Follower, USERS, USERS_TABLE, World};
 
 impl Base for Database {
     const MORE: &'static [Fault] = &[];
@@ -22,7 +22,7 @@ impl Base for Database {
 
     fn start(mode: Mode, _: &Path, server: Builder) -> (World, Follower) {
         let mode = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
-        let world = World::with_server(mode, server, USERS, &growing(USERS_TABLE));
+        let world = World::between(mode, Self::logical(), server, USERS, &growing(USERS_TABLE));
         let follower = world.following();
         (world, follower)
     }
@@ -57,7 +57,7 @@ impl Base for Database {
     }
 
     fn let_commits_return(world: &World) {
-        Cleanup(world).let_commits_return();
+        world.database.let_commits_return();
     }
 }
 
