@@ -44,13 +44,13 @@ const CREATE: &str = "0.000001 1000 HASH siphash";
 const NOTES: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
+pub enum Mode {
     Synchronous,
     Eventual,
 }
 
 /// A database in which a run injects faults.
-trait Base: Sized {
+pub trait Base: Sized {
     /// Additional faults of a round.
     const MORE: &'static [Fault];
     type Session: Session;
@@ -71,7 +71,7 @@ trait Base: Sized {
 }
 
 /// A session of a writer or a reader, in the SQL dialect of its database.
-trait Session: Sized + Send {
+pub trait Session: Sized + Send {
     /// Whether TRUNCATE may be a part of a transaction.
     const TRUNCATE_IS_UNDONE: bool;
     /// The clause that makes an INSERT update existing rows.
@@ -104,7 +104,7 @@ trait Session: Sized + Send {
 
 /// Why a statement failed.
 #[derive(Debug)]
-enum Failure {
+pub enum Failure {
     /// The database has stopped, or has ended the transaction. It is unknown whether it was committed.
     Unknown,
     Refused(String),
@@ -116,8 +116,9 @@ fn growing(table: &str) -> String {
 }
 
 /// The state shared by all threads of a run.
-struct Run {
+pub struct Run {
     mode: Mode,
+    is_ordinary: bool,
     seed: u64,
     /// The addresses of the database and the server.
     address: String,
@@ -125,7 +126,7 @@ struct Run {
     rows: Rows,
     /// Transactions hold it shared, TRUNCATE exclusively.
     gate: RwLock<()>,
-    done: AtomicBool,
+    pub done: AtomicBool,
     /// The number of writers and readers that have not ended.
     threads: AtomicU64,
     /// The database no longer answers.
@@ -141,9 +142,10 @@ struct Run {
 }
 
 impl Run {
-    fn new<D: Base>(mode: Mode, world: &World<D>) -> Self {
+    fn new<D: Base>(mode: Mode, world: &World<D>, is_ordinary: bool) -> Self {
         Self {
             mode,
+            is_ordinary,
             seed: std::env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number")),
             address: world.database.address(),
             port: world.server.port,
@@ -225,9 +227,25 @@ fn connect<S: Session>(run: &Run) -> S {
 fn chaos<D: Base>(mode: Mode, program: &Path) {
     let server = Server::with(program).line("appendonly yes").line("appendfsync always");
     let (world, first) = D::start(mode, program, server);
-    let run = Run::new(mode, &world);
+    drive(mode, world, first, effort(), false, |chaos, time| chaos.disturb(time));
+}
+
+/// The factor of a run's duration.
+pub fn effort() -> f64 {
+    std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse().expect("a factor"))
+}
+
+/// Runs writers and readers until `disturb` returns. `is_ordinary`: without statements after which the filter is refilled.
+pub fn drive<D: Base>(
+    mode: Mode,
+    world: World<D>,
+    first: Follower,
+    effort: f64,
+    is_ordinary: bool,
+    disturb: impl FnOnce(&mut Chaos<D>, Duration),
+) {
+    let run = Run::new(mode, &world, is_ordinary);
     let mut chaos = Chaos::new(&run, world, first);
-    let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
     thread::scope(|scope| {
         let run = &run;
         for writer in 0..WRITERS {
@@ -236,8 +254,8 @@ fn chaos<D: Base>(mode: Mode, program: &Path) {
         for reader in 0..READERS {
             scope.spawn(move || Reader::<D::Session>::new(run, reader).run());
         }
-        let time = Duration::from_secs_f64(SECONDS * factor);
-        let result = catch_unwind(AssertUnwindSafe(|| chaos.disturb(time)));
+        let time = Duration::from_secs_f64(SECONDS * effort);
+        let result = catch_unwind(AssertUnwindSafe(|| disturb(&mut chaos, time)));
         run.done.store(true, SeqCst);
         chaos.let_writers_end();
         result.unwrap_or_else(|panic| resume_unwind(panic));
@@ -299,7 +317,7 @@ fn answers_on_mariadb_are_late_by_at_most_the_lag_despite_faults() {
 // The faults: followers are killed, stopped and replaced, servers are restarted, connections are cut.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
+pub enum Fault {
     Kill,
     Stop,
     TakeOver,
@@ -328,10 +346,12 @@ enum Fault {
     FailOver,
     /// A backup replaces the database, and its last COMMITs are lost.
     Restore,
+    /// The server saves, and rewrites its append-only file.
+    Save,
 }
 
 /// The faults of each round, in random order. A takeover takes longer than a short run.
-const ROUND: [Fault; 14] = [
+const ROUND: [Fault; 15] = [
     Fault::Kill,
     Fault::Kill,
     Fault::Kill,
@@ -346,17 +366,18 @@ const ROUND: [Fault; 14] = [
     Fault::LoseReply,
     Fault::CrashDatabase,
     Fault::ShutdownDatabase,
+    Fault::Save,
 ];
 /// One in this many rounds has a takeover.
 const TAKEOVERS: usize = 4;
 
 /// Followers, one of which has the slot, with their database and server.
-struct Chaos<'a, D> {
-    run: &'a Run,
-    world: World<D>,
+pub struct Chaos<'a, D> {
+    pub run: &'a Run,
+    pub world: World<D>,
     /// The proxy between the server and the followers, except the first one.
     proxy: Proxy,
-    followers: Vec<Follower>,
+    pub followers: Vec<Follower>,
     random: fastrand::Rng,
     reported: Instant,
     /// The number of COMMITs when it last grew, and when.
@@ -417,7 +438,7 @@ impl<'a, D: Base> Chaos<'a, D> {
     }
 
     /// Waits, and checks that the writers' COMMITs make progress.
-    fn pause(&mut self, time: Duration) {
+    pub fn pause(&mut self, time: Duration) {
         let begin = Instant::now();
         while begin.elapsed() < time && !self.run.done.load(SeqCst) {
             thread::sleep(Duration::from_millis(20));
@@ -449,7 +470,7 @@ impl<'a, D: Base> Chaos<'a, D> {
         D::let_commits_return(&self.world);
     }
 
-    fn inflict(&mut self, fault: Fault) {
+    pub fn inflict(&mut self, fault: Fault) {
         let index = self.random.usize(..self.followers.len());
         match fault {
             Fault::Kill => self.replace(index),
@@ -472,6 +493,10 @@ impl<'a, D: Base> Chaos<'a, D> {
             }
             Fault::RefuseGrowth => self.configure_for_some_time("bf.max-filter-bytes", "1"),
             Fault::RefuseWrites => self.configure_for_some_time("maxmemory", "1"),
+            Fault::Save => {
+                // One save may be in progress.
+                self.world.server.connect().pipeline(&["BGREWRITEAOF", "BGSAVE SCHEDULE"]);
+            }
             Fault::LoseReply => {
                 self.proxy.lose_reply("QUEUED");
                 let time = self.some_time(50..1500);

@@ -75,7 +75,7 @@ impl<'a, S: Session> Writer<'a, S> {
                 // COMMITs do not wait for the follower, which would always be late without a pause.
                 thread::sleep(Duration::from_millis(self.random.u64(..10)));
             }
-            if self.random.u32(..REFILLS) == 0 {
+            if !self.run.is_ordinary && self.random.u32(..REFILLS) == 0 {
                 let _alone = self.run.gate.write().unwrap();
                 let plan = self.truncate();
                 self.execute(plan);
@@ -116,7 +116,11 @@ impl<'a, S: Session> Writer<'a, S> {
         let (here, gone) = (self.some(true, 4), self.some(false, 4));
         let (mut exist, mut deleted) = (Vec::new(), Vec::new());
         let (mut is_committed, mut loaded) = (true, None);
-        let number = if self.random.u32(..REFILLS) == 0 { 0 } else { self.random.u16(1..1000) };
+        let number = match self.run.is_ordinary {
+            true => self.random.u16(50..1000),
+            false if self.random.u32(..REFILLS) == 0 => 0,
+            false => self.random.u16(1..1000),
+        };
         let (statement, text) = match (number, here.first(), gone.first()) {
             (0, ..) if self.altered < ALTERED => {
                 let text = S::alter(self.altered, &format!("n{}", self.number));
