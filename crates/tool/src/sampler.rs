@@ -155,8 +155,9 @@ impl Sampler {
             let info = Info::of_node(server, &address, &["server", "memory", "bf", "keyspace"])?;
             Ok(Node { address, info })
         };
-        let (nodes, _) = self
-            .ask(|server| server.nodes().into_iter().map(|node| of_node(server, node)).collect::<Result<Vec<_>>>())?;
+        let (nodes, _) = self.ask(|server| {
+            server.all_nodes()?.into_iter().map(|node| of_node(server, node)).collect::<Result<Vec<_>>>()
+        })?;
         if nodes.iter().all(|node| node.info.text("bf_version").is_none()) {
             return Err(no_module(&nodes.first().map(|node| node.address.clone()).unwrap_or_default()));
         }
