@@ -1,6 +1,7 @@
 //! DDL while the follower is running or stopped: rewritten rows, and replica identities and publications that no longer suffice.
 
 use super::synchronous::{FOLLOWER, answer, cache, look_up, open_keys};
+use super::tables::WITH_MAIL;
 use super::{MODES, One, Sql, USERS, USERS_TABLE, World, beats, catch_up, followed, has, soon};
 use testing::{integer, nil, on_every_server};
 
@@ -102,11 +103,8 @@ fn ddl_ends_leases() {
 
 #[test]
 fn a_weaker_replica_identity_ends_the_heartbeat_and_deletes_every_value_that_may_be_old() {
-    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
-        ALTER TABLE users REPLICA IDENTITY FULL;
-        CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = USERS_TABLE.replace("\"{users}:{id}\"", "[\"{users}:{id}\", \"{users}:mail:{mail}\"]");
-    followed(&MODES, SCHEMA, &table, |world, follower, client, session| {
+    followed(&MODES, WITH_MAIL, &table, |world, follower, client, session| {
         session.run("INSERT INTO users VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 1, 'c')");
         catch_up(world, client, 30);
         session.run("ALTER TABLE users REPLICA IDENTITY DEFAULT");

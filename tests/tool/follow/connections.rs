@@ -1,8 +1,7 @@
 //! Connections that silently drop all data, as when a firewall forgets a connection.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -30,21 +29,9 @@ struct Connection {
     is_dark: Arc<Mutex<bool>>,
 }
 
-/// A stream of any kind: its two directions, and a function that closes it.
-type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>, Box<dyn Fn() + Send>);
-
-fn tcp(stream: TcpStream) -> Ends {
-    let [read, end] = [stream.try_clone().unwrap(), stream.try_clone().unwrap()];
-    (Box::new(read), Box::new(stream), Box::new(move || _ = end.shutdown(Shutdown::Both)))
-}
-
-fn unix(stream: UnixStream) -> Ends {
-    let [read, end] = [stream.try_clone().unwrap(), stream.try_clone().unwrap()];
-    (Box::new(read), Box::new(stream), Box::new(move || _ = end.shutdown(Shutdown::Both)))
-}
-
 impl Proxy {
-    fn to(connect: impl Fn() -> io::Result<Ends> + Send + 'static) -> Self {
+    /// Starts a proxy to a port of this machine.
+    fn to(to: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let (port, connections) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
         let lost_reply = Arc::default();
@@ -53,11 +40,12 @@ impl Proxy {
             for client in listener.incoming() {
                 let (begin, is_dark) = (Arc::default(), Arc::new(Mutex::new(false)));
                 // Without a server, the client's connection ends.
-                let Ok(server) = connect() else { continue };
-                let client = tcp(client.unwrap());
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let client = client.unwrap();
                 let until = (Arc::clone(&is_dark), Arc::clone(&lost));
-                pass(client.0, server.1, server.2, until.clone(), Some(Arc::clone(&begin)));
-                pass(server.0, client.1, client.2, until, None);
+                let both = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                pass(both.0, both.1, until.clone(), Some(Arc::clone(&begin)));
+                pass(server, client, until, None);
                 all.lock().unwrap().push(Connection { begin, is_dark });
             }
         });
@@ -66,8 +54,7 @@ impl Proxy {
 
     /// Starts a proxy between a follower that starts later and the server of a world.
     pub fn before_server<D>(world: &World<D>) -> Self {
-        let port = world.server.port;
-        let proxy = Self::to(move || Ok(tcp(TcpStream::connect(("127.0.0.1", port))?)));
+        let proxy = Self::to(world.server.port);
         proxy.configure(world);
         proxy
     }
@@ -104,9 +91,8 @@ impl Proxy {
 
 /// Forwards one direction.
 fn pass(
-    mut from: Box<dyn Read + Send>,
-    mut to: Box<dyn Write + Send>,
-    end: Box<dyn Fn() + Send>,
+    mut from: TcpStream,
+    mut to: TcpStream,
     (is_dark, lost_reply): (Arc<Mutex<bool>>, Arc<Mutex<Option<&'static str>>>),
     begin: Option<Arc<Mutex<Vec<u8>>>>,
 ) {
@@ -125,7 +111,7 @@ fn pass(
             }
         }
         if !*is_dark.lock().unwrap() {
-            end();
+            _ = to.shutdown(Shutdown::Both);
         }
         // A connection that is dark stays open.
         std::mem::forget((from, to));
@@ -135,16 +121,12 @@ fn pass(
 #[test]
 fn the_follower_connects_again_when_a_connection_goes_dark() {
     on_every_server(|program| {
-        let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
+        let port = free_port();
+        let world = World::between("synchronous", Database::on_port(port), Server::with(program), USERS, USERS_TABLE);
         // Makes PostgreSQL notice the dark connections soon as well, so that the slot becomes free.
         world.session().run("ALTER SYSTEM SET wal_sender_timeout = '5s'");
-        let socket = world.database.socket();
-        let database = Proxy::to(move || Ok(unix(UnixStream::connect(&socket)?)));
-        let server = Proxy::before_server(&world);
-        let text = std::fs::read_to_string(world.path()).unwrap();
-        let text =
-            text.replace(&world.database.url(), &format!("postgres://guard@127.0.0.1:{}/postgres", database.port));
-        std::fs::write(world.path(), text).unwrap();
+        let (database, server) = (Proxy::to(port), Proxy::before_server(&world));
+        world.edit(&world.database.url(), &format!("postgres://guard@127.0.0.1:{}/postgres", database.port));
         let mut follower = world.following();
         let mut client = world.server.connect();
         let darkness = [

@@ -40,6 +40,11 @@ impl Followed for MariaDb {
     fn session(&self) -> Session {
         self.session()
     }
+
+    fn let_commits_return(&self) {
+        // Fails without the plugin.
+        _ = self.session().try_run(&format!("SET GLOBAL {}_enabled = OFF", semi_sync()));
+    }
 }
 
 impl Sql for Session {

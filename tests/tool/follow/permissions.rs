@@ -15,7 +15,7 @@ use testing::{Connection, Server, on_every_server};
 use crate::follow::json::{change, now_seconds};
 use crate::follow::page::{account, block, page};
 use crate::follow::synchronous::{FOLLOWER, answer};
-use crate::follow::{Follower, Sql, permissions_for, soon};
+use crate::follow::{Followed, Follower, Sql, permissions_for, soon};
 use crate::permissions::used;
 use crate::running::{run, run_with, send, url};
 
@@ -129,9 +129,9 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
         follower
     };
     let first = start(&mut source);
-    if name == "synchronous" {
+    if let ("synchronous", Source::Postgres(database)) = (name, &source) {
         first.says("no heartbeat: synchronous_standby_names = ''");
-        demand(&source);
+        database.demand(FOLLOWER);
     }
     source.change(&mut client, "insert", 1);
     source.change(&mut client, "insert", 2);
@@ -165,14 +165,6 @@ fn follow(name: &str, program: &Path) -> BTreeSet<String> {
     let optional = ["", "client|setinfo", "command|info"];
     assert!(refused.iter().all(|object| optional.contains(&&**object)), "{name}: {refused:?}");
     used(&mut client)
-}
-
-/// Makes COMMIT wait for the follower.
-fn demand(source: &Source) {
-    let Source::Postgres(database) = source else { return };
-    let mut session = database.connect().unwrap();
-    session.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{FOLLOWER}'"));
-    session.run("SELECT pg_reload_conf()");
 }
 
 #[test]

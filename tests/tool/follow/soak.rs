@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use testing::database::Database;
 use testing::{Connection, Reply, Server, figures, follow, integer, on_every_server};
 
-use crate::follow::chaos::{Base, Chaos, Fault, Mode, drive, effort};
+use crate::follow::chaos::{Chaos, Fault, Mode, begin, drive, effort};
 use crate::follow::soak::judge::Samples;
 
 /// Items of a user, and of one user in fifty.
@@ -88,7 +88,7 @@ fn supervise(
 /// Runs the load. Returns the series that have grown.
 fn soak(program: &Path, effort: f64, leaks: bool) -> Vec<String> {
     let replica = Server::with(program).line("appendonly yes").start();
-    let (world, first) = Database::start(Mode::Eventual, program, Server::with(program).line("appendonly yes"));
+    let (world, first) = begin::<Database>(Mode::Eventual, Server::with(program).line("appendonly yes"));
     follow(&mut replica.connect(), &world.server);
     let (mut samples, verified) = (Samples::new(), AtomicU64::new(0));
     drive(Mode::Eventual, world, first, effort, true, |chaos, time| {

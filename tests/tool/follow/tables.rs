@@ -5,6 +5,11 @@ use testing::{integer, nil, on_every_server};
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST, answer, cache, open_keys};
 use crate::follow::{MODES, Sql, USERS, USERS_TABLE, World, beats, followed, has, in_both_modes, soon};
 
+/// A table with a column outside of its key.
+pub const WITH_MAIL: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
+    ALTER TABLE users REPLICA IDENTITY FULL;
+    CREATE PUBLICATION bloomgate FOR TABLE users";
+
 #[test]
 fn a_deferrable_key_deletes_no_item() {
     const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY DEFERRABLE, version int NOT NULL);
@@ -276,11 +281,8 @@ fn columns_whose_equal_values_have_several_texts_are_named() {
 
 #[test]
 fn a_row_whose_cache_keys_are_null_is_in_the_filter() {
-    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
-        ALTER TABLE users REPLICA IDENTITY FULL;
-        CREATE PUBLICATION bloomgate FOR TABLE users";
     let table = USERS_TABLE.replace("{users}:{id}", "{users}:mail:{mail}");
-    followed(&MODES, SCHEMA, &table, |_, _, client, session| {
+    followed(&MODES, WITH_MAIL, &table, |_, _, client, session| {
         session.run("INSERT INTO users VALUES (1, 1, NULL), (2, 1, NULL), (3, 1, 'a')");
         soon(|| has(client, 1) && has(client, 2) && has(client, 3) && open_keys(client) == 0);
         session.run("DELETE FROM users WHERE id = 2");
@@ -293,13 +295,10 @@ fn a_row_whose_cache_keys_are_null_is_in_the_filter() {
 
 #[test]
 fn a_journal_keeps_the_item_of_a_row_whose_cache_keys_are_null() {
-    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL, mail text);
-        ALTER TABLE users REPLICA IDENTITY FULL;
-        INSERT INTO users VALUES (1, 1, 'a');
-        CREATE PUBLICATION bloomgate FOR TABLE users";
+    let schema = format!("{WITH_MAIL}; INSERT INTO users VALUES (1, 1, 'a')");
     let table = USERS_TABLE.replace("{users}:{id}", "{users}:mail:{mail}");
     on_every_server(|program| {
-        let (world, follower) = World::started("synchronous", program, SCHEMA, &table);
+        let (world, follower) = World::started("synchronous", program, &schema, &table);
         let mut client = world.server.connect();
         world.demand_ghost(WITH_GHOST);
         let mut next = None;

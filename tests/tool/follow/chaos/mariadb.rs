@@ -1,26 +1,11 @@
 //! MariaDB in a run, or MySQL with `BLOOMGATE_MYSQL`.
 
-use std::path::Path;
-
+use testing::integer;
 use testing::mariadb::{self, MariaDb, in_sql};
-use testing::{Builder, integer};
 
-use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Mode, Session, growing};
-use crate::follow::mariadb::{USERS, purge, reset, semi_sync};
-use crate::follow::{Follower, USERS_TABLE, World, has, soon};
-
-/// Gap locks between different writers' rows would abort their transactions. Held COMMITs wait until they are released.
-fn settings() -> [&'static str; 6] {
-    [
-        "--log-slave-updates=ON",
-        "--max-binlog-size=1M",
-        "--transaction-isolation=READ-COMMITTED",
-        in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so"),
-        in_sql("--rpl-semi-sync-master-timeout=600000", "--rpl-semi-sync-source-timeout=600000"),
-        // For large transactions.
-        in_sql("--max-recursive-iterations=20000", "--cte-max-recursion-depth=20000"),
-    ]
-}
+use crate::follow::chaos::{Base, Chaos, Failure, Fault, MAX_LAG, Session};
+use crate::follow::mariadb::{purge, reset, semi_sync};
+use crate::follow::{Followed, Follower, has, soon};
 
 /// The numbers of the errors that end a transaction: a deadlock, a lock timeout, a table altered meanwhile, a server that is shutting down
 /// (MySQL may also report that its hook failed), an interrupted statement, and a killed connection. The last two are a duplicate and an
@@ -30,16 +15,22 @@ const ENDED: [u16; 9] = [1213, 1205, 1412, 1053, 3100, 1317, 1927, 1060, 1091];
 impl Base for MariaDb {
     const MORE: &'static [Fault] =
         &[Fault::StopDatabase, Fault::PurgeLog, Fault::ResetLog, Fault::LoseLog, Fault::FailOver, Fault::Restore];
-    type Session = mariadb::Session;
 
     fn name() -> &'static str {
         in_sql("MariaDB", "MySQL")
     }
 
-    fn start(_: Mode, _: &Path, server: Builder) -> (World<Self>, Follower) {
-        let world = World::between("eventual", Self::start(&settings()), server, USERS, &growing(USERS_TABLE));
-        let follower = world.following();
-        (world, follower)
+    /// Gap locks between different writers' rows would abort their transactions. Held COMMITs wait until they are released.
+    fn settings() -> Vec<&'static str> {
+        vec![
+            "--log-slave-updates=ON",
+            "--max-binlog-size=1M",
+            "--transaction-isolation=READ-COMMITTED",
+            in_sql("--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--plugin-load-add=semisync_source.so"),
+            in_sql("--rpl-semi-sync-master-timeout=600000", "--rpl-semi-sync-source-timeout=600000"),
+            // For large transactions.
+            in_sql("--max-recursive-iterations=20000", "--cte-max-recursion-depth=20000"),
+        ]
     }
 
     fn address(&self) -> String {
@@ -49,10 +40,10 @@ impl Base for MariaDb {
     fn inflict(chaos: &mut Chaos<Self>, fault: Fault) {
         match fault {
             Fault::HoldCommits => {
-                hold_commits(&chaos.world, "ON");
+                chaos.world.database.session().run(&format!("SET GLOBAL {}_enabled = ON", semi_sync()));
                 let time = chaos.some_time(50..1000);
                 chaos.pause(time);
-                Self::let_commits_return(&chaos.world);
+                chaos.world.database.let_commits_return();
                 chaos.let_readers_look();
             }
             Fault::CutDatabase => {
@@ -158,14 +149,6 @@ impl Base for MariaDb {
             _ => panic!("{fault:?} is not in the round"),
         }
     }
-
-    fn let_commits_return(world: &World<Self>) {
-        hold_commits(world, "OFF");
-    }
-}
-
-fn hold_commits(world: &World<MariaDb>, setting: &str) {
-    world.database.session().run(&format!("SET GLOBAL {}_enabled = {setting}", semi_sync()));
 }
 
 impl From<mariadb::Error> for Failure {

@@ -31,7 +31,7 @@ use testing::{Builder, Reply, Server, Stop, figures, integer, on_every_server, p
 use crate::follow::chaos::reader::{Answer, READERS, Reader, Rows};
 use crate::follow::chaos::writer::{ROWS, WRITERS, Writer};
 use crate::follow::connections::Proxy;
-use crate::follow::{Follower, World, beats, has, soon};
+use crate::follow::{Followed, Follower, USERS_TABLE, World, beats, has, soon};
 use crate::running::send;
 
 /// The duration of a run at effort 1.
@@ -50,24 +50,31 @@ pub enum Mode {
 }
 
 /// A database in which a run injects faults.
-pub trait Base: Sized {
+pub trait Base: Followed<Session: Session> {
     /// Additional faults of a round.
     const MORE: &'static [Fault];
-    type Session: Session;
 
     fn name() -> &'static str;
 
-    /// Starts a database, and a follower whose heartbeat has begun. `program`: the server's.
-    fn start(mode: Mode, program: &Path, server: Builder) -> (World<Self>, Follower);
+    /// Returns the settings of the database.
+    fn settings() -> Vec<&'static str> {
+        Vec::new()
+    }
 
     /// Returns the address for sessions.
     fn address(&self) -> String;
 
     /// Injects a fault of the database.
     fn inflict(chaos: &mut Chaos<Self>, fault: Fault);
+}
 
-    /// Releases all waiting COMMITs.
-    fn let_commits_return(world: &World<Self>);
+/// Starts a database whose filter meets its limits, and a follower whose heartbeat has begun.
+pub fn begin<D: Base>(mode: Mode, server: Builder) -> (World<D>, Follower) {
+    let mode = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
+    let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", CREATE);
+    let world = World::between(mode, D::start(&D::settings()), server, D::USERS, &table);
+    let follower = world.following();
+    (world, follower)
 }
 
 /// A session of a writer or a reader, in the SQL dialect of its database.
@@ -108,11 +115,6 @@ pub enum Failure {
     /// The database has stopped, or has ended the transaction. It is unknown whether it was committed.
     Unknown,
     Refused(String),
-}
-
-/// Returns the configuration of a table with a filter that meets its limits.
-fn growing(table: &str) -> String {
-    table.replace("0.000001 100000 HASH siphash", CREATE)
 }
 
 /// The state shared by all threads of a run.
@@ -226,7 +228,7 @@ fn connect<S: Session>(run: &Run) -> S {
 
 fn chaos<D: Base>(mode: Mode, program: &Path) {
     let server = Server::with(program).line("appendonly yes").line("appendfsync always");
-    let (world, first) = D::start(mode, program, server);
+    let (world, first) = begin::<D>(mode, server);
     drive(mode, world, first, effort(), false, |chaos, time| chaos.disturb(time));
 }
 
@@ -467,7 +469,7 @@ impl<'a, D: Base> Chaos<'a, D> {
     fn give_up(&mut self) {
         self.run.fail("no COMMIT returns any more");
         self.run.given_up.store(true, SeqCst);
-        D::let_commits_return(&self.world);
+        self.world.database.let_commits_return();
     }
 
     pub fn inflict(&mut self, fault: Fault) {

@@ -1,30 +1,19 @@
 //! PostgreSQL in a run, in both modes.
 
 use std::io::Write as _;
-use std::path::Path;
 
 use postgres::error::SqlState;
 use postgres::{Client, Error, NoTls};
-use testing::Builder;
 use testing::database::Database;
 
-use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session, growing};
+use crate::follow::chaos::{Base, Chaos, Failure, Fault, Mode, Session};
 use crate::follow::synchronous::{FOLLOWER, WITH_GHOST};
-use crate::follow::{Followed, Follower, USERS, USERS_TABLE, World};
 
 impl Base for Database {
     const MORE: &'static [Fault] = &[];
-    type Session = Client;
 
     fn name() -> &'static str {
         "PostgreSQL"
-    }
-
-    fn start(mode: Mode, _: &Path, server: Builder) -> (World, Follower) {
-        let mode = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
-        let world = World::between(mode, Self::logical(), server, USERS, &growing(USERS_TABLE));
-        let follower = world.following();
-        (world, follower)
     }
 
     fn address(&self) -> String {
@@ -54,10 +43,6 @@ impl Base for Database {
             Fault::ShutdownDatabase => chaos.world.database.restart("fast"),
             _ => panic!("{fault:?} is not in the round"),
         }
-    }
-
-    fn let_commits_return(world: &World) {
-        world.database.let_commits_return();
     }
 }
 
