@@ -2,8 +2,8 @@
 //! header; records after the last chunk are compared with the complete filter.
 
 use bloomgate_filter::format::{Arrival, Error, Progress};
-use bloomgate_filter::kinds::RedisBloomArrival;
-use bloomgate_filter::kinds::redisbloom::dump::HEADER;
+use bloomgate_filter::kinds::ChunkArrival;
+use bloomgate_filter::kinds::chunked::HEADER;
 use bloomgate_filter::{Filter, Unlimited, Value};
 
 use super::records::{self, OF_PRIMARY, RIGHT_ITERATORS, Spelled, Sums};
@@ -74,7 +74,7 @@ fn play_redisbloom(input: &[u8], accept: Accept, obey: Accept) -> Outcome {
     let of_primary = spelling & OF_PRIMARY != 0;
     let accept: (_, AcceptWhole) = if of_primary { (obey, Value::accept_replicated) } else { (accept, accept_whole) };
     let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
-    let mut outcome = Outcome::from(RedisBloomArrival::begin(header.data, &CEILING).map(Arrival::RedisBloom));
+    let mut outcome = Outcome::from(ChunkArrival::begin(header.data, &CEILING).map(Arrival::RedisBloom));
     for chunk in chunks {
         let iterator = redisbloom_iterator(spelling, *chunk, outcome.value.as_ref());
         take(&mut outcome, accept, 0, iterator, chunk.data);
@@ -90,6 +90,7 @@ fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u
     let arrived_bytes = match value {
         Some(Value::Arriving(arrival)) => match &**arrival {
             Arrival::RedisBloom(arrival) => arrival.arrived_bytes(),
+            Arrival::RedisBloomCuckoo(arrival) => arrival.arrived_bytes(),
             Arrival::Own(_) => 0,
         },
         _ => 0,
@@ -103,12 +104,12 @@ fn take(outcome: &mut Outcome, accept: (Accept, AcceptWhole), generation: u16, i
     let Some(value) = &mut outcome.value else { return };
     let result = match value {
         Value::Arriving(arrival) => accept.0(arrival, iterator, data),
-        Value::Filter(_) => accept.1(value, generation, iterator, data),
+        _ => accept.1(value, generation, iterator, data),
     };
     if result == Ok(Progress::Complete) {
-        let filter = value.take_filter();
-        assert!(!matches!(filter, Filter::ValkeyBloom(_)), "nothing that arrives becomes {filter:?}");
-        *value = filter.into();
+        let filter = value.take();
+        assert!(!matches!(filter, Value::Filter(Filter::ValkeyBloom(_))), "nothing that arrives becomes {filter:?}");
+        *value = filter;
     }
     outcome.refused = outcome.refused.or(result.err());
 }

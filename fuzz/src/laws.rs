@@ -5,10 +5,11 @@ use bloomgate_filter::chain::Rules;
 use bloomgate_filter::format::records;
 use bloomgate_filter::format::{AofRecord, Arrival, Error, Progress};
 use bloomgate_filter::geometry::HASHES_MAX;
+use bloomgate_filter::kinds::chunked::{self, Chunked};
 use bloomgate_filter::kinds::info::LayerSummary;
-use bloomgate_filter::kinds::redisbloom::{self, RedisBloom};
+use bloomgate_filter::kinds::redisbloom::RedisBloom;
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
-use bloomgate_filter::kinds::{NativeSpec, Origin, Retention};
+use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomCuckooFilter, Retention};
 use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
@@ -27,9 +28,41 @@ const GENERATION: u16 = 3;
 pub fn of_outcome(outcome: Outcome) {
     match outcome.value {
         None => assert!(outcome.refused.is_some(), "nothing was made and nothing refused"),
-        Some(Value::Filter(filter)) => of_filter(filter),
-        Some(arriving) => of_arriving(arriving),
+        Some(arriving @ Value::Arriving(_)) => of_arriving(arriving),
+        Some(value) => of_complete(value),
     }
+}
+
+fn of_complete(value: Value) {
+    match value {
+        Value::Filter(filter) => of_filter(filter),
+        Value::Cuckoo(filter) => of_cuckoo(filter),
+        Value::Arriving(_) => panic!("incomplete: {value:?}"),
+    }
+}
+
+/// An added item is found until it is deleted as often, and every number stays sound.
+fn of_cuckoo(filter: RedisBloomCuckooFilter) {
+    let mut value = Value::Cuckoo(filter);
+    of_copies(&value);
+    let Value::Cuckoo(filter) = &mut value else { return };
+    for number in 0..ITEMS {
+        let (item, before) = (item(number), copy_of(filter));
+        match filter.add(&item, &GROWN) {
+            Ok(()) => assert!(filter.contains(&item) && filter.count(&item) > before.count(&item)),
+            Err(_) => assert!(*filter == before, "a refused add changed it"),
+        }
+    }
+    filter.compact();
+    for item in (0..ITEMS).map(item) {
+        let is_found = filter.contains(&item);
+        assert_eq!(filter.delete(&item), is_found);
+    }
+    of_copies(&value);
+}
+
+fn copy_of(filter: &RedisBloomCuckooFilter) -> RedisBloomCuckooFilter {
+    filter.try_clone().unwrap()
 }
 
 fn of_filter(filter: Filter) {
@@ -135,7 +168,7 @@ fn of_copies(value: &Value) {
 /// Builds a value from the records of another. The latter recognises its records, which is checked on a copy.
 fn followed(value: &Value, mut copy: Value) -> Value {
     // RedisBloom's header contains nothing that could be compared with a complete filter.
-    let unknown = matches!(value, Value::Filter(Filter::RedisBloom(_))).then_some(redisbloom::dump::HEADER);
+    let unknown = matches!(value, Value::Filter(Filter::RedisBloom(_)) | Value::Cuckoo(_)).then_some(chunked::HEADER);
     let mut followed = None;
     let told = value.for_each_record(GENERATION, |record| match record {
         AofRecord::Whole(filter) => {
@@ -158,7 +191,7 @@ fn followed(value: &Value, mut copy: Value) -> Value {
                 None => followed = Some(Value::from(Arrival::begin(iterator, data, &Unlimited)?)),
                 Some(value) => {
                     if value.accept_replicated(GENERATION, iterator, data).unwrap() == Progress::Complete {
-                        *value = value.take_filter().into();
+                        *value = value.take();
                     }
                 }
             }
@@ -266,6 +299,7 @@ fn copy(arrival: &Arrival) -> Option<Arrival> {
     let allocated_bytes = match arrival {
         Arrival::Own(arrival) => arrival.filter().allocated_bytes(),
         Arrival::RedisBloom(arrival) => arrival.filter().allocated_bytes(),
+        Arrival::RedisBloomCuckoo(arrival) => arrival.filter().allocated_bytes(),
     };
     (allocated_bytes <= COMPARED_TO_BYTES).then(|| arrival.try_clone().unwrap())
 }
@@ -281,14 +315,12 @@ fn of_arriving(mut value: Value) {
     let Value::Arriving(arrival) = &value else { panic!("a filter: {value:?}") };
     let whole: Vec<(u64, Vec<u8>)> = match &**arrival {
         Arrival::Own(arrival) => records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect(),
-        Arrival::RedisBloom(arrival) => redisbloom::dump::records(arrival.filter())
-            .map(Result::unwrap)
-            .map(|(iterator, data)| (iterator, data.into_owned()))
-            .collect(),
+        Arrival::RedisBloom(arrival) => all_chunks(arrival.filter()),
+        Arrival::RedisBloomCuckoo(arrival) => all_chunks(arrival.filter()),
     };
     let has_table_records = match &**arrival {
         Arrival::Own(arrival) => arrival.next_chunk() > chunks(arrival.filter()),
-        Arrival::RedisBloom(_) => false,
+        Arrival::RedisBloom(_) | Arrival::RedisBloomCuckoo(_) => false,
     };
     // The last missing record completes it: after a gap, the final ones may have arrived before.
     let mut completed = 0;
@@ -301,5 +333,11 @@ fn of_arriving(mut value: Value) {
         return;
     }
     assert_eq!(completed, 1, "it is whole once");
-    of_filter(value.take_filter());
+    of_complete(value.take());
+}
+
+/// Returns the records of a filter that is dumped in RedisBloom's format.
+fn all_chunks(filter: &impl Chunked) -> Vec<(u64, Vec<u8>)> {
+    let records = chunked::records(filter).map(Result::unwrap);
+    records.map(|(iterator, data)| (iterator, data.into_owned())).collect()
 }

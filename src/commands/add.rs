@@ -531,7 +531,7 @@ pub fn reserve(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut 
         let accepted = match &*writer {
             Value::Filter(filter) => reserve.accept(&filter.spec()),
             Value::Arriving(_) if reserve.exist_ok => Err(Refusal::StillLoading),
-            Value::Arriving(_) => Err(Refusal::Exists),
+            Value::Arriving(_) | Value::Cuckoo(_) => Err(Refusal::Exists),
         };
         // An existing key is not fatal on a replica: two RedisBloom clients may have reserved the same filter.
         accepted.map_or_else(|refusal| refuse_as_primary(context, origin, refusal), |()| reply::ok(context));

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use bloomgate_filter::arguments::iterators;
 use bloomgate_filter::format::records::{self, DumpMark};
 use bloomgate_filter::format::{self, Arrival, Progress, Record, StoredAs};
-use bloomgate_filter::kinds::redisbloom::dump::{self, HEADER};
+use bloomgate_filter::kinds::chunked::HEADER;
+use bloomgate_filter::kinds::redisbloom::dump;
 use bloomgate_filter::kinds::valkey_bloom::load;
 use bloomgate_filter::{Error, Filter, Value};
 

@@ -216,6 +216,7 @@ impl<'a> ReadKey<'a> {
 pub fn filter_of(value: &Value) -> Result<&Filter, Refusal> {
     match value {
         Value::Filter(filter) => Ok(filter),
+        Value::Cuckoo(_) => Err(Refusal::WrongType),
         Value::Arriving(_) => Err(Refusal::StillLoading),
     }
 }

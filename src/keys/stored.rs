@@ -51,7 +51,7 @@ impl Stored {
     pub(super) fn new(value: Value) -> Self {
         let arriving = match &value {
             Value::Arriving(arrival) => arrival.generation(),
-            Value::Filter(_) => None,
+            Value::Filter(_) | Value::Cuckoo(_) => None,
         };
         let generation = arriving.unwrap_or_else(next_generation);
         let mut stored = Self { value, generation, overhead: 0, instance: next_instance() };
@@ -72,7 +72,7 @@ impl Stored {
     /// filter of another type is returned, and an empty arriving value stays here.
     pub fn complete(&mut self) -> Option<Value> {
         let stored_as = self.value.stored_as();
-        let filter = Value::from(self.value.take_filter());
+        let filter = self.value.take();
         if filter.stored_as() == stored_as {
             self.value = filter;
             self.instance = next_instance();

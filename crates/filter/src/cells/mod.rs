@@ -85,7 +85,7 @@ pub unsafe trait Mover {
 }
 
 /// Moves the bytes of a slice.
-fn relocate_bytes(slice: &mut Box<[u8]>, mover: &mut impl Mover) {
+pub(crate) fn relocate_bytes(slice: &mut Box<[u8]>, mover: &mut impl Mover) {
     let length = slice.len();
     if length == 0 {
         return;

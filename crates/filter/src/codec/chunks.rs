@@ -86,16 +86,6 @@ pub(crate) fn write<R: Rules>(chain: &Chain<R>, sink: &mut impl Sink) {
     chain.layer_views().for_each(|layer| write_layer(layer, sink));
 }
 
-/// Reads what [`write`] wrote.
-pub(crate) fn read<R: Rules>(
-    chain: &mut Chain<R>,
-    mut arrived_bytes: u64,
-    source: &mut impl Source,
-) -> Result<(), Error> {
-    (0..chain.layers().len())
-        .try_for_each(|layer| read_layer(chain.layer_bytes_mut(layer).unwrap_or_default(), &mut arrived_bytes, source))
-}
-
 // The ranges of bytes of a filter that have arrived, with gaps between them.
 
 /// Nonempty ranges of bytes, in order, no two of them adjacent.

@@ -212,6 +212,10 @@ impl ByteSource<'_> {
         self.take().map(u8::from_le_bytes)
     }
 
+    pub(crate) fn u16(&mut self) -> Result<u16, Error> {
+        self.take().map(u16::from_le_bytes)
+    }
+
     pub(crate) fn u32(&mut self) -> Result<u32, Error> {
         self.take().map(u32::from_le_bytes)
     }

@@ -3,13 +3,15 @@
 use super::records::{
     self, Chunk, Content, Extent, GENERATIONS, HEADER, Stream, can_have_come, check, hashes_in, known_records,
 };
-use super::stored;
+use super::{Value, stored};
 use crate::cells::copy_to_zeros;
 use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
 use crate::host::{Ceiling, Unlimited};
 use crate::kinds::parts::Description;
-use crate::kinds::{Contents, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom};
+use crate::kinds::{
+    ChunkArrival, Contents, Filter, RedisBloomCuckooFilter, RedisBloomFilter, ValkeyBloomFilter, chunked, redisbloom,
+};
 
 /// A record of an AOF, which restores a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,7 +35,9 @@ pub enum Arrival {
     /// A native, windowed or counting filter.
     Own(Arriving),
     /// A filter of RedisBloom's layout.
-    RedisBloom(RedisBloomArrival),
+    RedisBloom(ChunkArrival<RedisBloomFilter>),
+    /// A cuckoo filter of RedisBloom's layout.
+    RedisBloomCuckoo(ChunkArrival<RedisBloomCuckooFilter>),
 }
 
 impl Arrival {
@@ -45,7 +49,7 @@ impl Arrival {
     pub fn begin(iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         // RedisBloom's header begins with a number of items, which may equal our magic. But it states its own length, and
         // none of our headers has that length.
-        match RedisBloomArrival::begin(data, ceiling) {
+        match ChunkArrival::begin(data, ceiling) {
             Err(Error::NotADump | Error::UnknownVersion(_) | Error::Truncated) if records::is_header(data) => {
                 Arriving::begin(iterator, data, ceiling).map(Self::Own)
             }
@@ -73,6 +77,7 @@ impl Arrival {
         match self {
             Self::Own(arrival) => arrival.accept(iterator, data, ceiling),
             Self::RedisBloom(arrival) => arrival.accept(iterator, data),
+            Self::RedisBloomCuckoo(arrival) => arrival.accept(iterator, data),
         }
     }
 
@@ -81,15 +86,17 @@ impl Arrival {
         match self {
             Self::Own(arrival) => arrival.accept(iterator, data, &Unlimited),
             Self::RedisBloom(arrival) => arrival.accept_replicated(iterator, data),
+            Self::RedisBloomCuckoo(arrival) => arrival.accept_replicated(iterator, data),
         }
     }
 
     /// Returns the filter after the last record.
     #[must_use]
-    pub fn into_filter(self) -> Filter {
+    pub fn into_value(self) -> Value {
         match self {
-            Self::Own(arrival) => arrival.into_filter(),
-            Self::RedisBloom(arrival) => Filter::RedisBloom(arrival.into_filter()),
+            Self::Own(arrival) => arrival.into_filter().into(),
+            Self::RedisBloom(arrival) => Filter::RedisBloom(arrival.into_filter()).into(),
+            Self::RedisBloomCuckoo(arrival) => Value::Cuckoo(arrival.into_filter()),
         }
     }
 
@@ -97,7 +104,7 @@ impl Arrival {
     pub const fn generation(&self) -> Option<u16> {
         match self {
             Self::Own(arrival) => Some(arrival.generation()),
-            Self::RedisBloom(_) => None,
+            Self::RedisBloom(_) | Self::RedisBloomCuckoo(_) => None,
         }
     }
 
@@ -106,6 +113,7 @@ impl Arrival {
         match self {
             Self::Own(arrival) => arrival.filter().contents(),
             Self::RedisBloom(arrival) => arrival.filter().contents(),
+            Self::RedisBloomCuckoo(arrival) => arrival.filter().contents(),
         }
     }
 
@@ -117,6 +125,10 @@ impl Arrival {
                 let filter = arrival.filter();
                 filter.allocated_bytes() - size_of_val(filter) as u64 + arrival.own_bytes()
             }
+            Self::RedisBloomCuckoo(arrival) => {
+                let filter = arrival.filter();
+                filter.allocated_bytes() - size_of_val(filter) as u64 + arrival.own_bytes()
+            }
         }
     }
 
@@ -125,6 +137,7 @@ impl Arrival {
         Ok(match self {
             Self::Own(arrival) => Self::Own(arrival.try_clone()?),
             Self::RedisBloom(arrival) => Self::RedisBloom(arrival.try_clone()?),
+            Self::RedisBloomCuckoo(arrival) => Self::RedisBloomCuckoo(arrival.try_clone()?),
         })
     }
 
@@ -141,6 +154,9 @@ impl Arrival {
             Self::RedisBloom(arrival) => {
                 arrival.records().try_for_each(|(iterator, data)| emit(AofRecord::Chunk { iterator, data }))
             }
+            Self::RedisBloomCuckoo(arrival) => {
+                arrival.records().try_for_each(|(iterator, data)| emit(AofRecord::Chunk { iterator, data }))
+            }
         }
     }
 }
@@ -150,7 +166,7 @@ impl Filter {
     /// The cells may have later items as well.
     pub(super) fn accept(&self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
-            Self::RedisBloom(filter) => redisbloom::dump::is_duplicate_record(filter, iterator, data)?,
+            Self::RedisBloom(filter) => chunked::is_duplicate_record(filter, iterator, data)?,
             Self::ValkeyBloom(_) => return Err(Error::NoRecords),
             _ => check(self, self.part_count(), generation, iterator, data)?,
         }
@@ -162,7 +178,7 @@ impl Filter {
     /// On an error, nothing has changed.
     pub(super) fn accept_replicated(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
-            Self::RedisBloom(filter) => redisbloom::dump::overwrite(filter, iterator, data),
+            Self::RedisBloom(filter) => chunked::overwrite(filter, iterator, data),
             filter => filter.accept(generation, iterator, data),
         }
     }

@@ -4,7 +4,7 @@
 //! ```text
 //! uint   version         1; 2 and 3 are specified below
 //! uint   kind            1 native; 4 counting; 6 windowed; 2, 5, 7: a filter of these kinds that is arriving in records;
-//!                        3 RedisBloom's, arriving
+//!                        3 RedisBloom's, arriving; 11 RedisBloom's cuckoo filter, arriving
 //! uint   hash            1 MurmurHash3 x64 128, seeded; 2 SipHash-2-4 128, keyed
 //! double rate            the requested rate
 //! uint   capacity        the requested capacity
@@ -43,7 +43,7 @@
 //!   uint   entries
 //!   string hashes of 16 bytes, in ascending order: 4096 per string, fewer in the last. A reader accepts up to 1 MiB
 //! ```
-//! After kind 3, instead of everything before the cells:
+//! After kinds 3 and 11, instead of everything before the cells:
 //! ```text
 //! string header          as BF.LOADCHUNK received it
 //! uint   arrived         bytes of all layers that have arrived, from the first on; 2^64 - 1 if there are gaps, which only

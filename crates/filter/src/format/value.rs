@@ -11,7 +11,11 @@ use crate::codec::{ByteSink, Error, PackedSink, Progress, Record, Sink, Source};
 use crate::error;
 use crate::geometry::sizing::Policy;
 use crate::host::Ceiling;
-use crate::kinds::{BloomFilter, Contents, Filter, RedisBloomArrival, redisbloom, valkey_bloom};
+use crate::kinds::chunked::{self, Chunked};
+use crate::kinds::{
+    BloomFilter, ChunkArrival, Contents, Filter, RedisBloomCuckooFilter, RedisBloomFilter, redisbloom,
+    redisbloom_cuckoo, valkey_bloom,
+};
 use crate::memory::{reserve, try_box};
 
 /// The number of places on the stack at which a filter is packed, in turn. The server compresses the string with LZF, whose table keeps
@@ -45,6 +49,8 @@ static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
 pub enum Value {
     /// A filter.
     Filter(Filter),
+    /// A cuckoo filter of RedisBloom's layout. It is no [`Filter`]: it has other commands, and none of a Bloom filter's figures.
+    Cuckoo(RedisBloomCuckooFilter),
     /// A filter whose records have not all arrived. It cannot be queried yet.
     Arriving(Box<Arrival>),
 }
@@ -59,11 +65,13 @@ pub enum StoredAs {
     RedisBloom,
     /// valkey-bloom's.
     ValkeyBloom,
+    /// RedisBloom's cuckoo filters.
+    RedisBloomCuckoo,
 }
 
 impl StoredAs {
     /// All types.
-    pub const ALL: [Self; 3] = [Self::Own, Self::RedisBloom, Self::ValkeyBloom];
+    pub const ALL: [Self; 4] = [Self::Own, Self::RedisBloom, Self::ValkeyBloom, Self::RedisBloomCuckoo];
 
     /// Its name, nine characters.
     pub const fn name(self) -> &'static CStr {
@@ -71,6 +79,7 @@ impl StoredAs {
             Self::Own => c"bloomgate",
             Self::RedisBloom => c"MBbloom--",
             Self::ValkeyBloom => c"bloomfltr",
+            Self::RedisBloomCuckoo => c"MBbloomCF",
         }
     }
 
@@ -80,6 +89,7 @@ impl StoredAs {
             Self::Own => 1,
             Self::RedisBloom => redisbloom::dump::ENCODING,
             Self::ValkeyBloom => valkey_bloom::load::ENCODING,
+            Self::RedisBloomCuckoo => redisbloom_cuckoo::dump::ENCODING,
         }
     }
 
@@ -95,6 +105,8 @@ impl StoredAs {
             Self::RedisBloom => Filter::from(redisbloom::dump::read_snapshot(source, encoding, ceiling)?).into(),
             Self::ValkeyBloom if encoding != self.encoding() => return unknown,
             Self::ValkeyBloom => Filter::boxed(valkey_bloom::load::read_snapshot(source, ceiling)?)?.into(),
+            Self::RedisBloomCuckoo if encoding != self.encoding() => return unknown,
+            Self::RedisBloomCuckoo => Value::Cuckoo(redisbloom_cuckoo::dump::read_snapshot(source, ceiling)?),
         })
     }
 }
@@ -115,7 +127,10 @@ fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, E
         version => return Err(Error::UnknownVersion(version)),
     }
     match source.u64()? {
-        RedisBloomArrival::KIND => Ok(Value::arriving(Arrival::RedisBloom(RedisBloomArrival::read(source, ceiling)?))?),
+        RedisBloomFilter::KIND => Ok(Value::arriving(Arrival::RedisBloom(ChunkArrival::read(source, ceiling)?))?),
+        RedisBloomCuckooFilter::KIND => {
+            Ok(Value::arriving(Arrival::RedisBloomCuckoo(ChunkArrival::read(source, ceiling)?))?)
+        }
         kind if Filter::kind_name(kind.wrapping_sub(1)).is_ok() => {
             Ok(Value::arriving(Arrival::Own(Arriving::read(kind - 1, source, ceiling)?))?)
         }
@@ -138,7 +153,7 @@ impl Filter {
         mark: &mut DumpMark,
     ) -> Result<Option<Record<'_>>, Error> {
         let next = match (self, iterator) {
-            (Self::RedisBloom(filter), _) => return redisbloom::dump::next_record(filter, iterator),
+            (Self::RedisBloom(filter), _) => return chunked::next_record(filter, iterator),
             (Self::ValkeyBloom(_), _) => return Err(Error::NoRecords),
             (_, 0) => Some(records::first_record(self, generation, mark)?),
             _ => records::next_record(self, generation, iterator, mark)?,
@@ -171,7 +186,7 @@ impl Filter {
         mut emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         match self {
-            Self::RedisBloom(filter) => redisbloom::dump::records(filter).try_for_each(|record| {
+            Self::RedisBloom(filter) => chunked::records(filter).try_for_each(|record| {
                 let (iterator, data) = record?;
                 emit(AofRecord::Chunk { iterator, data: &data })
             }),
@@ -207,6 +222,7 @@ impl Value {
     pub const fn stored_as(&self) -> StoredAs {
         match self {
             Self::Filter(filter) => filter.stored_as(),
+            Self::Cuckoo(_) => StoredAs::RedisBloomCuckoo,
             Self::Arriving(_) => StoredAs::Own,
         }
     }
@@ -215,7 +231,17 @@ impl Value {
     pub const fn has_redisbloom_layout(&self) -> bool {
         match self {
             Self::Filter(filter) => matches!(filter, Filter::RedisBloom(_)),
+            Self::Cuckoo(_) => true,
             Self::Arriving(arrival) => arrival.generation().is_none(),
+        }
+    }
+
+    /// Whether it is a cuckoo filter, also while that arrives in chunks.
+    pub fn is_cuckoo(&self) -> bool {
+        match self {
+            Self::Filter(_) => false,
+            Self::Cuckoo(_) => true,
+            Self::Arriving(arrival) => matches!(**arrival, Arrival::RedisBloomCuckoo(_)),
         }
     }
 
@@ -234,9 +260,11 @@ impl Value {
         }
         match self {
             Self::Filter(filter) => filter.write(sink),
+            Self::Cuckoo(filter) => redisbloom_cuckoo::dump::write_snapshot(filter, sink),
             Self::Arriving(arrival) => match &**arrival {
                 Arrival::Own(arrival) => arrival.write(sink),
                 Arrival::RedisBloom(arrival) => arrival.write(sink),
+                Arrival::RedisBloomCuckoo(arrival) => arrival.write(sink),
             },
         }
     }
@@ -254,6 +282,10 @@ impl Value {
         match self {
             Self::Filter(Filter::Native(filter)) if is_small(filter) => emit(AofRecord::Small(&self.to_record()?)),
             Self::Filter(filter) => filter.for_each_record(generation, emit),
+            Self::Cuckoo(filter) => chunked::records(filter).try_for_each(|record| {
+                let (iterator, data) = record?;
+                emit(AofRecord::Chunk { iterator, data: &data })
+            }),
             Self::Arriving(arrival) => arrival.for_each_record(emit),
         }
     }
@@ -274,7 +306,7 @@ impl Value {
     pub fn of_record(data: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let mut source = records::unseal(data)?;
         match read_own(&mut source, ceiling)? {
-            Self::Arriving(_) => Err(Error::NotADump),
+            Self::Arriving(_) | Self::Cuckoo(_) => Err(Error::NotADump),
             Self::Filter(_) if !source.0.is_empty() => Err(Error::Overlong),
             filter => Ok(filter),
         }
@@ -292,6 +324,7 @@ impl Value {
         match self {
             Self::Arriving(arrival) => arrival.accept(iterator, data, ceiling),
             Self::Filter(filter) => filter.accept(generation, iterator, data),
+            Self::Cuckoo(filter) => chunked::is_duplicate_record(filter, iterator, data).map(|()| Progress::Known),
         }
     }
 
@@ -301,6 +334,7 @@ impl Value {
         match self {
             Self::Arriving(arrival) => arrival.accept_replicated(iterator, data),
             Self::Filter(filter) => filter.accept_replicated(generation, iterator, data),
+            Self::Cuckoo(filter) => chunked::overwrite(filter, iterator, data),
         }
     }
 
@@ -308,6 +342,7 @@ impl Value {
     pub fn allocated_bytes(&self) -> u64 {
         let (fields, held) = match self {
             Self::Filter(filter) => (size_of::<Self>() - size_of::<Filter>(), filter.allocated_bytes()),
+            Self::Cuckoo(filter) => (size_of::<Self>() - size_of_val(filter), filter.allocated_bytes()),
             Self::Arriving(arrival) => (size_of::<Self>() + size_of::<Arrival>(), arrival.allocated_bytes()),
         };
         held.saturating_add(fields as u64)
@@ -318,6 +353,7 @@ impl Value {
     pub fn contents(&self) -> Contents {
         match self {
             Self::Filter(filter) => filter.contents(),
+            Self::Cuckoo(filter) => filter.contents(),
             Self::Arriving(arrival) => arrival.contents(),
         }
     }
@@ -326,16 +362,17 @@ impl Value {
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         match self {
             Self::Filter(filter) => filter.try_clone().map(Self::Filter),
+            Self::Cuckoo(filter) => filter.try_clone().map(Self::Cuckoo),
             Self::Arriving(arrival) => Self::arriving(arrival.try_clone()?),
         }
     }
 
     /// Moves the filter out and leaves an empty one. Of an arriving filter, returns what has arrived.
     #[must_use]
-    pub fn take_filter(&mut self) -> Filter {
+    pub fn take(&mut self) -> Self {
         match std::mem::replace(self, Filter::nothing().into()) {
-            Self::Filter(filter) => filter,
-            Self::Arriving(arrival) => arrival.into_filter(),
+            Self::Arriving(arrival) => arrival.into_value(),
+            filter => filter,
         }
     }
 }

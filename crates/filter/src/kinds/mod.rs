@@ -1,6 +1,7 @@
 //! The kinds of filters. Each has a file or a folder with its rules, its snapshot, its dump, the command that creates it and its
 //! statistics. Only this file and `spec.rs` match on the kind: [`Spec`] defines a filter of any kind, [`Filter`] is one.
 
+pub mod chunked;
 pub mod counting;
 pub mod effect;
 pub mod info;
@@ -9,6 +10,7 @@ mod packed;
 pub(crate) mod parts;
 pub mod plan;
 pub mod redisbloom;
+pub mod redisbloom_cuckoo;
 mod request;
 mod spec;
 pub mod stats;
@@ -16,10 +18,12 @@ pub mod valkey_bloom;
 pub mod windowed;
 
 pub use crate::chain::{Contents, Origin, Outcome, Removed};
+pub use chunked::ChunkArrival;
 pub use counting::{CountingFilter, CountingSpec};
 pub use native::{BloomFilter, NativeSpec};
 pub use packed::{PackedFilter, TAGS};
-pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
+pub use redisbloom::{RedisBloomFilter, RedisBloomSpec};
+pub use redisbloom_cuckoo::{RedisBloomCuckooFilter, RedisBloomCuckooSpec};
 pub use request::{Defaults, HashName, LayoutName, Request, Seed};
 pub use spec::{Difference, Spec};
 pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};

@@ -30,7 +30,7 @@ fn seed(all: &Inputs, target: Target, name: &str, makes: Makes, data: &[u8]) {
     all.take(target.name, name, data);
     let outcome = (target.decode)(data);
     let made = match outcome.value {
-        Some(Value::Filter(_)) => Some(Whole),
+        Some(Value::Filter(_) | Value::Cuckoo(_)) => Some(Whole),
         Some(Value::Arriving(_)) => Some(Arriving),
         None => None,
     };

@@ -4,7 +4,7 @@ use bloomgate_filter::format::{Arrival, ByteSource, Error as FormatError, Progre
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, Error, Filter, Moment, Unlimited};
 
-use crate::forms::{self, arrived, dump_while, dumped, read_own, records, saved_and_read, snapshot};
+use crate::forms::{self, arrived, dump_while, dumped, read_own, records, saved_and_read, snapshot, taken};
 use crate::inputs::kinds::{KEYED, SLIDING, Shape};
 use crate::rows::Room;
 use crate::world::{add, add_all, delete, has_all, item};
@@ -53,7 +53,7 @@ fn cut(filter: &Filter, count: usize) -> (Vec<u8>, Vec<[u8; 16]>) {
 fn joined(head: &[u8], count: u64, entries: &[[u8; 16]]) -> Result<Filter, FormatError> {
     let length = entries.len() as u64 * 16;
     let bytes = [head, &count.to_le_bytes(), &length.to_le_bytes(), entries.as_flattened()].concat();
-    read_own(&bytes).map(|mut value| value.take_filter())
+    read_own(&bytes).map(taken)
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_dump_omits_a_table_that_changed_since_it_began() {
                 change(source)
             }
         });
-        let copy = arrived(&told).take_filter();
+        let copy = taken(arrived(&told));
         assert_eq!(found(&copy), expected);
         assert!(has_all(&copy, 20..500, NOW));
     }
@@ -206,7 +206,7 @@ fn a_large_table_travels() {
         assert!(forms::told(&arriving) == arriving);
         forms::accept(&mut arriving, *iterator, data).unwrap();
     }
-    assert!(arriving.take_filter() == filter);
+    assert!(taken(arriving) == filter);
     let mut read = saved_and_read(&filter);
     assert!(read == filter);
     add_all(&mut read, 0..70_000, NOW);

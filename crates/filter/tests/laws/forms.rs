@@ -69,9 +69,15 @@ pub fn read_own(bytes: &[u8]) -> Result<Value, Error> {
     StoredAs::Own.read(1, &mut ByteSource(bytes), &Unlimited)
 }
 
+/// Returns the filter that a value is, or what has arrived of it.
+pub fn taken(mut value: Value) -> Filter {
+    let Value::Filter(filter) = value.take() else { panic!("not a filter: {value:?}") };
+    filter
+}
+
 /// Returns the filter in a snapshot of this one.
 pub fn saved_and_read(filter: &Filter) -> Filter {
-    read(filter.stored_as(), &snapshot(filter)).unwrap().take_filter()
+    taken(read(filter.stored_as(), &snapshot(filter)).unwrap())
 }
 
 /// Dumps a filter, which `change` may change after each record.
@@ -113,7 +119,7 @@ pub fn begin((iterator, header): &Record) -> Value {
 pub fn accept(value: &mut Value, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
     let progress = value.accept(GENERATION, iterator, data, &Unlimited)?;
     if progress == Progress::Complete {
-        *value = value.take_filter().into();
+        *value = value.take();
     }
     Ok(progress)
 }
@@ -131,7 +137,7 @@ pub fn arrived(records: &[Record]) -> Value {
 
 /// Returns the filter in a dump of this one.
 pub fn dumped(filter: &Filter) -> Filter {
-    arrived(&records(filter)).take_filter()
+    taken(arrived(&records(filter)))
 }
 
 /// Returns the value that the records of an AOF create. For a complete filter, these are the records of its dump, or one record of the whole

@@ -169,6 +169,7 @@ fn damaged_bytes_are_refused_or_make_a_sound_filter(row: &Row) {
             StoredAs::Own => (NATIVE_SNAPSHOT, None),
             StoredAs::RedisBloom => (REDISBLOOM_SNAPSHOT, Some(4)),
             StoredAs::ValkeyBloom => (VALKEY_BLOOM_SNAPSHOT, None),
+            StoredAs::RedisBloomCuckoo => panic!("a Bloom filter"),
         };
         let whole: Vec<u8> = front.into_iter().chain(bytes).collect();
         // Every byte of the description, and some other bytes.

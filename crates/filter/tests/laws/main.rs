@@ -26,6 +26,7 @@ mod interleaved;
 mod merging;
 mod options;
 mod pending;
+mod redisbloom_cuckoo;
 mod ring;
 mod ring_model;
 mod rows;

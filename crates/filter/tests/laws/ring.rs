@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::forms::{
     GENERATION, Record, accept, arrived, begin, dump_while, dumped, filter_mut, read_own, records, saved_and_read,
-    snapshot,
+    snapshot, taken,
 };
 use crate::rows::{EXACT, Room, config};
 use crate::world::{START, begin_bucket_if_due, item};
@@ -241,7 +241,7 @@ fn a_dump_omits_buckets_that_were_dropped_or_began_meanwhile() {
         let again = value.accept(GENERATION, *iterator, data, &Unlimited);
         assert_eq!(again, Err(FormatError::WrongGeneration), "buckets are missing");
     }
-    let copy = value.take_filter();
+    let copy = taken(value);
     // A bucket is dropped with every second record: the first ones were read before, the others were dropped.
     let (left, there) = (slots(&copy), slots(&filter));
     assert!(left.iter().all(|slot| *slot < 8) && left.len() < 8, "{left:?}");
@@ -263,7 +263,7 @@ fn a_dump_of_which_every_bucket_was_dropped_makes_a_ring() {
                 add(filter, item, START + u64::from(item) * 1000).unwrap();
             }
         });
-        let mut copy = arrived(&records).take_filter();
+        let mut copy = taken(arrived(&records));
         assert_eq!(ring(&copy).buckets().len(), 1);
         assert!(saved_and_read(&copy) == copy && dumped(&copy) == copy);
         add(&mut copy, 5, START + 1_000_000).unwrap();

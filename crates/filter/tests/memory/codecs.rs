@@ -131,9 +131,9 @@ fn a_dump_without_memory_is_an_error_and_can_continue() {
             assert!(arrival.accept(*iterator, data, &Unlimited).is_ok());
         }
         // In a complete filter, duplicates are checked: the bits, and of our own format the header.
-        let whole = arrival.into_filter();
-        assert!(whole == filter);
-        let whole = RefCell::new(Value::from(whole));
+        let whole = arrival.into_value();
+        assert!(matches!(&whole, Value::Filter(whole) if *whole == filter));
+        let whole = RefCell::new(whole);
         let has_known_header = !matches!(filter, Filter::RedisBloom(_));
         for (iterator, data) in [header].into_iter().filter(|_| has_known_header).chain(chunks) {
             total += with_every_fault(&format!("record {iterator} of {name} again"), || {

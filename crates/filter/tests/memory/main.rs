@@ -11,6 +11,7 @@
 
 mod allocator;
 mod codecs;
+mod cuckoo;
 mod filters;
 #[allow(dead_code, reason = "the laws need more of it")]
 #[path = "../kinds/mod.rs"]

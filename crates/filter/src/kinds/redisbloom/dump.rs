@@ -1,5 +1,5 @@
-//! The dump of RedisBloom's filters, for BF.SCANDUMP, BF.LOADCHUNK and AOF rewrites, in RedisBloom's format: a header with
-//! iterator 1, then the concatenated bits of all layers in chunks of at most 16 MiB.
+//! The dump of RedisBloom's filters, for BF.SCANDUMP, BF.LOADCHUNK and AOF rewrites, and their snapshot. `kinds/chunked.rs` has the records
+//! of a dump after the header.
 //!
 //! ```text
 //! header   u64 size | u32 layers | u32 options | u32 growth
@@ -16,20 +16,15 @@
 //! Encoding 5, which RedisBloom's pull request 1065 proposes, has a seed and another hash: 16 more bytes in the header. It is refused.
 
 use super::{DoubleHash, GROWTH, NOROUND, RedisBloom, RedisBloomFilter};
-use crate::cells::{BitArray, copy_to_zeros, is_zero, sparse};
+use crate::cells::{BitArray, sparse};
 use crate::chain::{Layer, check_layer};
-use crate::codec::chunks::{self, Ranges};
-use crate::codec::{ByteSource, Error, Progress, Record, Sink, Source, number_of_layers, read_u32};
+use crate::codec::{ByteSource, Error, Sink, Source, chunks, number_of_layers, read_u32};
 use crate::error;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::geometry::{Flat, LayerDescription};
 use crate::host::Ceiling;
-use crate::memory::{push, reserve, try_copy};
-
-/// The largest chunk, in bytes.
-pub const CHUNK_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The iterator of a header.
-pub const HEADER: u64 = 1;
+use crate::kinds::chunked::Chunked;
+use crate::memory::{push, reserve};
 
 const FRONT_BYTES: usize = 20;
 const LAYER_BYTES: usize = 53;
@@ -97,98 +92,6 @@ pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
         push(&mut layers, LayerDescription { rate, capacity, items, geometry })?;
     }
     Ok((rules, layers))
-}
-
-/// Returns the record after the one with this iterator, 0 for the first; `None` after the last one.
-///
-/// # Errors
-/// [`Error::Filter`] if there is no memory for the header. Chunks borrow the filter's bytes.
-pub fn next_record(filter: &RedisBloomFilter, iterator: u64) -> Result<Option<Record<'_>>, Error> {
-    match iterator.checked_sub(HEADER) {
-        None => Ok(Some((HEADER, encode_header(filter)?.into()))),
-        Some(begin) => Ok(chunk_from(filter, begin).map(|chunk| (iterator + chunk.len() as u64, chunk.into()))),
-    }
-}
-
-/// Returns the bits from an offset in the concatenated layers to the end of that layer, at most one chunk.
-pub(super) fn chunk_from(filter: &RedisBloomFilter, begin: u64) -> Option<&[u8]> {
-    let offset = locate(filter, begin)?;
-    let bits = filter.layers().get(offset.layer)?.bytes().get(offset.begin..)?;
-    Some(bits.get(..CHUNK_BYTES_MAX).unwrap_or(bits))
-}
-
-/// Returns the records of a dump in order. Stops after an error.
-pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = Result<Record<'_>, Error>> {
-    std::iter::successors(next_record(filter, 0).transpose(), |before| {
-        let (iterator, _) = before.as_ref().ok()?;
-        next_record(filter, *iterator).transpose()
-    })
-}
-
-/// A byte of the concatenated layers.
-pub(super) struct ByteOffset {
-    layer: usize,
-    /// The offset in the layer.
-    begin: usize,
-    /// The number of bytes from there to the end of the layer.
-    left: u64,
-}
-
-impl ByteOffset {
-    /// Returns `count` bytes of the filter from here on.
-    pub(super) fn bytes_mut<'a>(&self, filter: &'a mut RedisBloomFilter, count: usize) -> Option<&'a mut [u8]> {
-        filter.layer_bytes_mut(self.layer)?.get_mut(self.begin..)?.get_mut(..count)
-    }
-}
-
-fn locate(filter: &RedisBloomFilter, mut position: u64) -> Option<ByteOffset> {
-    for (layer, size_bytes) in filter.layers().iter().map(|layer| layer.geometry().size_bytes).enumerate() {
-        if position < size_bytes {
-            return Some(ByteOffset { layer, begin: usize::try_from(position).ok()?, left: size_bytes - position });
-        }
-        position -= size_bytes;
-    }
-    None
-}
-
-pub(super) fn total_bytes(filter: &RedisBloomFilter) -> u64 {
-    filter.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.geometry().size_bytes))
-}
-
-/// Returns the offset of a chunk in the concatenated layers, and the location of its first byte.
-pub(super) fn offset_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(u64, ByteOffset), Error> {
-    let length = data.len() as u64;
-    if data.is_empty() || iterator < length {
-        return Err(Error::WrongLength);
-    }
-    let begin = (iterator - length).checked_sub(HEADER).ok_or(Error::BeyondEnd)?;
-    let offset = locate(filter, begin).ok_or(Error::BeyondEnd)?;
-    if length > offset.left { Err(Error::TooLong) } else { Ok((begin, offset)) }
-}
-
-/// Overwrites a part of a complete filter with a chunk, as RedisBloom does for every chunk.
-///
-/// # Errors
-/// If the chunk does not fit the filter, which is then unchanged.
-pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
-    if data.is_empty() {
-        return Ok(Progress::Known);
-    }
-    let (_, offset) = offset_of(filter, iterator, data)?;
-    let here = offset.bytes_mut(filter, data.len()).ok_or(Error::TooLong)?;
-    if here == data {
-        return Ok(Progress::Known);
-    }
-    here.copy_from_slice(data);
-    Ok(Progress::Stored)
-}
-
-/// Accepts a chunk whose bits are all set in the filter, and changes nothing. The filter may have more bits, from later items.
-pub fn is_duplicate_record(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(), Error> {
-    let (_, offset) = offset_of(filter, iterator, data)?;
-    let here = filter.layers().get(offset.layer).and_then(|layer| layer.bytes().get(offset.begin..));
-    let same = here.unwrap_or_default().iter().zip(data).all(|(here, came)| came & !here == 0);
-    if same { Ok(()) } else { Err(Error::Different) }
 }
 
 // The snapshot of RedisBloom's filters: RDB type `MBbloom--`. Reads encodings 0 to 4, writes 4.
@@ -296,199 +199,40 @@ pub(super) fn modulus(bits: u64, n2: u64) -> Result<u64, Error> {
     }
 }
 
-// The receiving end of RedisBloom's dump: a filter whose chunks arrive one by one.
-//
-// RedisBloom accepts chunks in any order, and overwrites bytes that arrived before; its filter answers lookups as soon as the
-// header has arrived. This crate accepts chunks from clients only in order, because a missing chunk would otherwise go
-// unnoticed. It accepts every chunk that a primary accepted. The filter is complete when all bytes have arrived, in any order.
+impl Chunked for RedisBloomFilter {
+    const KIND: u64 = 3;
 
-/// Replaces the number of arrived bytes if there are gaps.
-const WITH_GAPS: u64 = u64::MAX;
+    fn header(&self) -> Result<Vec<u8>, Error> {
+        encode_header(self)
+    }
 
-/// A filter of RedisBloom's layout whose chunks have not all arrived.
-#[derive(Debug, PartialEq)]
-pub struct RedisBloomArrival {
-    filter: RedisBloomFilter,
-    /// Kept, so that saving an incomplete filter allocates no memory.
-    header: Box<[u8]>,
-    came: Ranges,
-}
-
-impl RedisBloomArrival {
-    /// Begins with a header.
-    ///
-    /// # Errors
-    /// [`Error::NotADump`] and others for bytes that are not a header; [`Error::Filter`] for a filter that cannot exist or
-    /// exceeds the ceiling.
-    pub fn begin(header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
+    fn with_header(header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(header)?;
-        let filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
-        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came: Ranges::none()? })
+        Ok(Self::with_empty_layers(rules, layers.iter().copied(), ceiling)?)
     }
 
-    /// Its `kind` in a snapshot, as `format/stored.rs` specifies.
-    pub(crate) const KIND: u64 = 3;
-
-    /// Writes its snapshot, from `kind` on.
-    pub(crate) fn write(&self, sink: &mut impl Sink) {
-        sink.put_u64(Self::KIND);
-        sink.put_bytes(&self.header);
-        if self.came.has_gaps() {
-            sink.put_u64(WITH_GAPS);
-            self.came.write(sink);
-        } else {
-            sink.put_u64(self.came.without_gap());
-        }
-        chunks::write(&self.filter, sink);
+    fn is_in(came: u8, here: u8) -> bool {
+        came & !here == 0
     }
 
-    /// Reads what [`write`](Self::write) wrote after `kind`. Checks the ceiling for all of its memory before it allocates.
-    pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        let (rules, layers) = decode_header(source.bytes()?.as_ref())?;
-        let came = match source.u64()? {
-            WITH_GAPS => Some(Ranges::read(source)?).filter(Ranges::has_gaps).ok_or(Error::OutOfRange)?,
-            arrived_bytes => Ranges::first(arrived_bytes)?,
-        };
-        let mut filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
-        chunks::read(&mut filter, came.end(), source)?;
-        Self::resume(filter, came)
-    }
-
-    fn resume(filter: RedisBloomFilter, came: Ranges) -> Result<Self, Error> {
-        let total = total_bytes(&filter);
-        if came.end() > total || came.without_gap() == total {
-            return Err(Error::OutOfRange);
-        }
-        let mut gap_start = 0;
-        for range in came.iter() {
-            if !is_zero_between(&filter, gap_start, range.start) {
-                return Err(Error::OutOfRange);
-            }
-            gap_start = range.end;
-        }
-        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came })
-    }
-
-    /// Accepts a client's record. The header and every chunk that has arrived may be repeated with the same bytes.
-    ///
-    /// # Errors
-    /// If the record is out of order or has the wrong length. The filter is then unchanged.
-    pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
-        if iterator == HEADER {
-            return self.accept_header(data);
-        }
-        let (begin, offset) = offset_of(&self.filter, iterator, data)?;
-        let arrived_bytes = self.came.without_gap();
-        if begin > arrived_bytes {
-            return Err(Error::Gap { arrived_bytes });
-        }
-        let range = begin..begin + data.len() as u64;
-        let here = offset.bytes_mut(&mut self.filter, data.len()).ok_or(Error::TooLong)?;
-        let mut known_bytes = 0;
-        for known in self.came.within(&range) {
-            let place = index(known.start - begin)..index(known.end - begin);
-            if data.get(place.clone()) != here.get(place) {
-                return Err(Error::Different);
-            }
-            known_bytes += known.end - known.start;
-        }
-        if known_bytes == data.len() as u64 {
-            return Ok(Progress::Known);
-        }
-        self.came.make_room_for(&range)?;
-        // Missing chunks are zero, and the rest is equal.
-        copy_to_zeros(data, here);
-        self.came.add(range);
-        Ok(self.progress())
-    }
-
-    /// Accepts a record that a primary accepted: chunks in any order, and repeated with other bytes.
-    ///
-    /// # Errors
-    /// If the record does not fit the filter, which is then unchanged.
-    pub fn accept_replicated(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
-        if data.is_empty() {
-            return Ok(Progress::Known);
-        }
-        if iterator == HEADER {
-            return self.accept_header(data);
-        }
-        let (begin, offset) = offset_of(&self.filter, iterator, data)?;
-        let range = begin..begin + data.len() as u64;
-        let here = offset.bytes_mut(&mut self.filter, data.len()).ok_or(Error::TooLong)?;
-        self.came.make_room_for(&range)?;
-        here.copy_from_slice(data);
-        self.came.add(range);
-        Ok(self.progress())
-    }
-
-    fn accept_header(&self, header: &[u8]) -> Result<Progress, Error> {
+    fn has_header(&self, header: &[u8]) -> Result<bool, Error> {
         let (rules, layers) = decode_header(header)?;
-        let own = self.filter.layers().iter().map(Layer::description);
-        let same = rules == *self.filter.rules() && own.eq(layers);
-        if same { Ok(Progress::Known) } else { Err(Error::Different) }
+        Ok(rules == *self.rules() && self.layers().iter().map(Layer::description).eq(layers))
     }
 
-    fn progress(&self) -> Progress {
-        if self.came.without_gap() == total_bytes(&self.filter) { Progress::Complete } else { Progress::Stored }
+    fn cells(&self) -> impl Iterator<Item = &[u8]> {
+        self.layers().iter().map(Layer::bytes)
     }
 
-    /// Returns the filter with the chunks that have arrived so far.
-    pub const fn filter(&self) -> &RedisBloomFilter {
-        &self.filter
+    fn layer_bytes_mut(&mut self, layer: usize) -> Option<&mut [u8]> {
+        Self::layer_bytes_mut(self, layer)
     }
 
-    /// Returns the header of the incomplete filter.
-    pub fn header(&self) -> &[u8] {
-        &self.header
+    fn write_cells(&self, sink: &mut impl Sink) {
+        chunks::write(self, sink);
     }
 
-    /// Returns the filter after the last chunk.
-    #[must_use]
-    pub fn into_filter(self) -> RedisBloomFilter {
-        self.filter
+    fn try_copy(&self) -> Result<Self, error::Error> {
+        self.try_clone()
     }
-
-    /// The number of bytes of the concatenated layers that have arrived before the first gap.
-    pub fn arrived_bytes(&self) -> u64 {
-        self.came.without_gap()
-    }
-
-    /// The number of bytes requested from the allocator in addition to the filter's.
-    pub(crate) fn own_bytes(&self) -> u64 {
-        self.header.len() as u64 + self.came.allocated_bytes()
-    }
-
-    /// Returns records of everything that has arrived.
-    pub fn records(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let chunks = self.came.iter().flat_map(|range| chunks_between(&self.filter, range.start, range.end));
-        std::iter::once((HEADER, self.header())).chain(chunks.map(|(end, chunk)| (HEADER + end, chunk)))
-    }
-
-    /// Returns a copy with the same fields and bits.
-    pub fn try_clone(&self) -> Result<Self, error::Error> {
-        let (header, came) = (try_copy(&self.header)?, self.came.try_clone()?);
-        Ok(Self { filter: self.filter.try_clone()?, header, came })
-    }
-}
-
-/// Converts the offset of a byte to an index.
-fn index(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-/// Returns the bytes of all layers from `start` to `end`, in chunks that do not cross layers, each with its end.
-fn chunks_between(filter: &RedisBloomFilter, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
-    let mut begin = start;
-    std::iter::from_fn(move || {
-        let left = index(end.saturating_sub(begin));
-        let chunk = chunk_from(filter, begin).filter(|_| left > 0)?;
-        let chunk = chunk.get(..left).unwrap_or(chunk);
-        begin += chunk.len() as u64;
-        Some((begin, chunk))
-    })
-}
-
-fn is_zero_between(filter: &RedisBloomFilter, start: u64, end: u64) -> bool {
-    chunks_between(filter, start, end).all(|(_, chunk)| is_zero(chunk))
 }

@@ -5,8 +5,6 @@
 
 pub mod dump;
 
-pub use dump::RedisBloomArrival;
-
 use std::ffi::CStr;
 use std::num::NonZeroU32;
 
