@@ -73,9 +73,12 @@ const fn is_masked(nonzero: usize, bytes: usize) -> bool {
 
 fn count(bytes: &[u8]) -> usize {
     let (groups, rest) = bytes.as_chunks();
-    // Sums the ones in the highest byte.
-    let in_groups = groups.iter().map(|group| nonzero_bytes(*group).wrapping_mul(ONES) >> 56);
-    in_groups.sum::<u64>() as usize + rest.iter().filter(|byte| **byte != 0).count()
+    let in_group = |group: &[u8; 8]| {
+        // The ones are added up in the highest byte.
+        let [.., sum] = nonzero_bytes(*group).wrapping_mul(ONES).to_le_bytes();
+        usize::from(sum)
+    };
+    groups.iter().map(in_group).sum::<usize>() + rest.iter().filter(|byte| **byte != 0).count()
 }
 
 /// One in each of the eight bytes.

@@ -105,7 +105,7 @@ impl PackedFilter {
     pub fn like_last(spec: &NativeSpec, tag: u16, ceiling: &impl Ceiling) -> Result<Option<Self>, Error> {
         let Hasher::Murmur3 { seed } = spec.hasher else { return Ok(None) };
         let Some(last) = LAST.take() else { return Ok(None) };
-        let mut new = Self { seed, tag: last.tag | tag % TAGS, ..last };
+        let mut new = Self { seed, tag: last.tag | (tag % TAGS), ..last };
         LAST.set(Some(last));
         if new.spec() != *spec {
             return Ok(None);
