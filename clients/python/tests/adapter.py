@@ -29,7 +29,7 @@ from bloomgate.codec import Json
 PATIENCE = 120
 """Longer than the duration of any case."""
 
-ABILITIES = ["timeout", "pool", "share", "pause", "fatal", "transaction", "resp2", "resp3", "sharded"]
+ABILITIES = ["timeout", "pool", "share", "pause", "fatal", "background", "transaction", "resp2", "resp3", "sharded"]
 
 
 class LoadError(Exception):

@@ -13,7 +13,7 @@ LISTS = {FOLDER / "options.json", FOLDER / "server-errors.json"}
 
 MEMBERS = {"name", "servers", "needs", "client", "filter", "guard", "sharded", "setup", "steps"}
 SERVERS = ("scripted", "real", "cluster")
-NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "transaction", "resp2", "resp3"}
+NEEDS = {"cancel", "turns", "timeout", "pool", "share", "pause", "fatal", "background", "transaction", "resp2", "resp3"}
 OUTCOME = {"result", "error", "message", "answers", "ids"}
 STEPS = {
     "call": {"with", "process", *OUTCOME},

@@ -22,7 +22,7 @@ import { Cleanup, PATIENCE_MS } from "./server.js";
 
 /** The abilities of this client that cases may need. It has one connection for all commands that do not wait, so no `pool`;
  * every value that a function throws is shared in the same way, so no `fatal`. */
-const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "transaction", "resp2", "resp3"];
+const ABILITIES = ["cancel", "turns", "timeout", "share", "pause", "background", "transaction", "resp2", "resp3"];
 
 // biome-ignore lint/suspicious/noExplicitAny: the messages come from the cases, some of which are wrong on purpose.
 type Any = any;

@@ -23,7 +23,7 @@ import (
 )
 
 // abilities are the abilities of this client that cases may need. It has no turns, because there is no event loop.
-var abilities = []string{"cancel", "timeout", "pool", "share", "pause", "fatal", "transaction", "resp2", "resp3"}
+var abilities = []string{"cancel", "timeout", "pool", "share", "pause", "fatal", "background", "transaction", "resp2", "resp3"}
 
 // patience is longer than the duration of any case.
 const patience = 2 * time.Minute

@@ -44,7 +44,8 @@ final class Adapter {
     /**
      * The abilities of this client that cases may need. There is no event loop, and only one connection for all commands that do not wait.
      */
-    private static final List<String> ABILITIES = List.of("cancel", "timeout", "share", "pause", "fatal", "transaction", "resp2", "resp3");
+    private static final List<String> ABILITIES =
+            List.of("cancel", "timeout", "share", "pause", "fatal", "background", "transaction", "resp2", "resp3");
 
     /** Longer than the duration of any case. */
     private static final long PATIENCE_MS = 120_000;
