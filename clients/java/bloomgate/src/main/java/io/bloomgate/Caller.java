@@ -266,8 +266,8 @@ final class Caller implements Executor {
             if (error instanceof RuntimeException unchecked) {
                 throw unchecked;
             }
-            if (error instanceof Error serious) {
-                throw serious;
+            if (error instanceof Error fatal) {
+                throw fatal;
             }
             throw new CompletionException(error);
         }

@@ -138,7 +138,7 @@ final class Flights {
     }
 
     /** Makes a waiting flight active; later flights wait for it. Other active flights of its row stay active. */
-    synchronized void leave(Flight flight) {
+    synchronized void detach(Flight flight) {
         if (flight.isWaiting) {
             flight.rowFlights.waiting.remove(flight);
             flight.isWaiting = false;

@@ -338,10 +338,10 @@ final class Reading<V> extends Fetching<V> {
                 background.decrementAndGet();
                 return caller.until(backOff()).thenCompose(nothing -> serveOld(null));
             }
-            Caller behind = Caller.asynchronous(client);
-            Runnable abort = behind.signal::abort;
+            Caller backgroundCaller = Caller.asynchronous(client);
+            Runnable abort = backgroundCaller.signal::abort;
             caller.signal.add(abort);
-            CompletableFuture<Map<String, V>> running = loadAndFill(behind);
+            CompletableFuture<Map<String, V>> running = loadAndFill(backgroundCaller);
             running.whenComplete((loaded, error) -> background.decrementAndGet());
             return caller.settles(running, options.softTimeoutMs).thenCompose(isDone -> isDone ? running : serveOld(running))
                     // From now on no caller waits for the load, so it can no longer be aborted.
@@ -466,7 +466,7 @@ final class Reading<V> extends Fetching<V> {
         CompletableFuture<?> any = CompletableFuture.anyOf(resuming.toArray(CompletableFuture[]::new));
         return call.caller.settles(any, call.inside.isEmpty() ? LOST_MS : Math.min(LOST_MS, options.waitMs)).thenCompose(hasEnded -> {
             if (!hasEnded) {
-                waiting.forEach(direct::leave);
+                waiting.forEach(direct::detach);
             }
             return loadFree(waiting, call);
         });

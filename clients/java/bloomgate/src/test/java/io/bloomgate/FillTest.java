@@ -11,7 +11,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** A source of ids that fails midway: the incomplete filter is not renamed. */
+/** The source of ids of a fill: the time at which it is opened, and failures of it. */
 class FillTest {
     private final Servers servers = new Servers();
 
@@ -61,6 +61,19 @@ class FillTest {
                 throw failure;
             });
             assertSame(failure, assertThrows(java.util.concurrent.ExecutionException.class, first::get).getCause());
+        }
+    }
+
+    /** A row that is committed after the source was opened is announced to the filling name, so this key must exist before. */
+    @Test
+    void theSourceIsOpenedWhenWritersCanAnnounceToTheFillingName() {
+        var server = servers.start();
+        try (Bloomgate client = Bloomgate.connect("redis://127.0.0.1:" + server.port())) {
+            Iterable<Long> ids = () -> {
+                assertEquals(1, server.commands().exists("{users}~filling"));
+                return List.of(17L).iterator();
+            };
+            assertEquals(1, Filter.fill(client, "users", ids, 0.001, 1000, CreationOptions.defaults(), Durability.NONE));
         }
     }
 }

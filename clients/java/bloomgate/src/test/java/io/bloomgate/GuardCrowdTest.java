@@ -1,10 +1,7 @@
 package io.bloomgate;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertInstanceOf;
-import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
-import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -14,31 +11,20 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Set;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CyclicBarrier;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** Many concurrent callers of one guard: how often they load a row that the server does not return. */
+/** Loads that need other rows, or fail with an Error, and bursts of rows. */
 class GuardCrowdTest {
-    private static final int CALLERS = 1000;
-
     private final Servers servers = new Servers();
     private final List<RedisClient> clients = new ArrayList<>();
-    /** The loads that have begun and not ended. */
-    private final BlockingQueue<CompletableFuture<byte[]>> loads = new LinkedBlockingQueue<>();
 
     @AfterEach
     void end() throws IOException {
@@ -62,79 +48,8 @@ class GuardCrowdTest {
         return patient(Servers.freePort());
     }
 
-    private CompletableFuture<byte[]> begin() {
-        CompletableFuture<byte[]> load = new CompletableFuture<>();
-        loads.add(load);
-        return load;
-    }
-
-    private CompletableFuture<byte[]> nextLoad() throws InterruptedException {
-        CompletableFuture<byte[]> load = loads.poll(60, TimeUnit.SECONDS);
-        assertTrue(load != null, "no load has begun");
-        return load;
-    }
-
-    private List<CompletableFuture<Optional<byte[]>>> crowd(Guard<Integer, byte[]> guard) {
-        return IntStream.range(0, CALLERS).mapToObj(caller -> guard.getAsync(17, id -> begin())).toList();
-    }
-
     private static String text(CompletableFuture<Optional<byte[]>> found) throws Exception {
         return Keys.latin(found.get(60, TimeUnit.SECONDS).orElseThrow());
-    }
-
-    /** Completes loads with their numbers until all readers have a row, and returns the number of loads. Two loads never run at once. */
-    private int serve(List<CompletableFuture<Optional<byte[]>>> readers) throws Exception {
-        int number = 0;
-        while (!readers.stream().allMatch(CompletableFuture::isDone)) {
-            CompletableFuture<byte[]> load = loads.poll(10, TimeUnit.MILLISECONDS);
-            if (load != null) {
-                // The other readers arrive while the load runs.
-                Thread.sleep(200);
-                assertTrue(loads.isEmpty(), "two loads at once");
-                load.complete(Keys.ascii(String.valueOf(++number)));
-            }
-        }
-        return number;
-    }
-
-    @Test
-    void withoutAServerACrowdSharesALoad() throws Exception {
-        try (Bloomgate client = withoutServer()) {
-            var readers = crowd(guard(client).build());
-            // A reader that notices the missing server late may have missed the load of the others.
-            int number = serve(readers);
-            assertTrue(number <= CALLERS / 10, number + " loads");
-        }
-    }
-
-    @Test
-    void aReadNeverSharesALoadThatBeganEarlier() throws Exception {
-        try (Bloomgate client = withoutServer()) {
-            Guard<Integer, byte[]> guard = guard(client).build();
-            var early = guard.getAsync(17, id -> begin());
-            CompletableFuture<byte[]> first = nextLoad();
-            var late = IntStream.range(0, 10).mapToObj(reader -> guard.getAsync(17, id -> begin())).toList();
-            first.complete(Keys.ascii("old"));
-            serve(late);
-            assertEquals("old", text(early));
-            for (var reader : late) {
-                assertNotEquals("old", text(reader));
-            }
-        }
-    }
-
-    @Test
-    void aCancelledLoadIsFollowedByAnother() throws Exception {
-        try (Bloomgate client = withoutServer()) {
-            Guard<Integer, byte[]> guard = guard(client).build();
-            var first = guard.getAsync(17, id -> begin());
-            CompletableFuture<byte[]> cancelled = nextLoad();
-            var second = guard.getAsync(17, id -> begin());
-            first.cancel(true);
-            serve(List.of(second));
-            assertEquals("1", text(second));
-            assertTrue(cancelled.isCancelled());
-        }
     }
 
     /** Without a server, each of two loads would wait for the other. */
@@ -155,70 +70,8 @@ class GuardCrowdTest {
         }
     }
 
-    @Test
-    void aLoadThatTakesTooLongIsFollowedByOneForAllThatWaited() throws Exception {
-        try (Bloomgate client = patient(servers.start().port())) {
-            Guard<Integer, byte[]> guard = guard(client).lease(Duration.ofHours(1)).wait(Duration.ofSeconds(1)).attempts(1).build();
-            var leased = guard.getAsync(17, id -> begin());
-            CompletableFuture<byte[]> slow = nextLoad();
-            int number = serve(crowd(guard));
-            assertTrue(number <= CALLERS / 10, number + " loads");
-            slow.complete(Keys.ascii("late"));
-            assertEquals("late", text(leased));
-        }
-    }
-
-    @Test
-    void callsForManyRowsShareTheirLoads() throws Exception {
-        List<Integer> ids = IntStream.range(0, 100).boxed().toList();
-        Set<Integer> running = ConcurrentHashMap.newKeySet();
-        AtomicInteger loaded = new AtomicInteger();
-        try (Bloomgate client = withoutServer()) {
-            Guard<Integer, byte[]> guard = guard(client).build();
-            List<CompletableFuture<Map<Integer, Optional<byte[]>>>> readers = new ArrayList<>();
-            for (int reader = 0; reader < 20; reader++) {
-                // The readers share only some of their rows.
-                readers.add(guard.getAllAsync(ids.subList(reader, ids.size()), some -> {
-                    Map<Integer, byte[]> rows = new HashMap<>();
-                    some.forEach(id -> rows.put(id, running.add(id) ? Keys.ascii("row " + id) : null));
-                    loaded.addAndGet(some.size());
-                    return CompletableFuture.supplyAsync(() -> {
-                        running.removeAll(rows.keySet());
-                        return rows;
-                    }, CompletableFuture.delayedExecutor(200, TimeUnit.MILLISECONDS));
-                }, null));
-            }
-            for (int reader = 0; reader < 20; reader++) {
-                var rows = readers.get(reader).get(60, TimeUnit.SECONDS);
-                assertEquals(100 - reader, rows.size());
-                rows.forEach((id, row) -> assertEquals("row " + id, Keys.latin(row.orElseThrow())));
-            }
-            assertTrue(loaded.get() <= 1000, loaded + " of 1810 rows were loaded");
-        }
-    }
-
     /** The end of a thread, like ThreadDeath. */
     private static final class Fatal extends Error {}
-
-    @Test
-    void anErrorOfALoadEndsTheWaitOfAll() throws Exception {
-        for (Bloomgate client : List.of(patient(servers.start().port()), withoutServer())) {
-            Guard<Integer, byte[]> guard = guard(client).lease(Duration.ofHours(1)).failSafe(Duration.ofHours(1)).build();
-            var leading = guard.getAsync(17, id -> begin());
-            CompletableFuture<byte[]> load = nextLoad();
-            var waiting = guard.getAsync(17, id -> begin());
-            Thread.sleep(200);
-            Fatal fatal = new Fatal();
-            load.completeExceptionally(fatal);
-            assertSame(fatal, assertThrows(ExecutionException.class, () -> text(leading)).getCause());
-            Throwable shared = assertThrows(ExecutionException.class, () -> text(waiting)).getCause();
-            assertSame(fatal, assertInstanceOf(BloomgateException.LoadFailed.class, shared).getCause());
-            assertThrows(Fatal.class, () -> guard.get(18, id -> {
-                throw fatal;
-            }));
-            client.close();
-        }
-    }
 
     @Test
     void anErrorIsThrownAlthoughThereIsAnOldValue() throws Exception {

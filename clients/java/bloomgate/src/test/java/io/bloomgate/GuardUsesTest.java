@@ -68,42 +68,16 @@ class GuardUsesTest {
     };
 
     @Test
-    void aTransactionReadsCachedRowsAndFillsNothing() throws Exception {
-        Guard<Integer, byte[]> guard = guard().lease(Duration.ofHours(1)).build();
-        assertFalse(guard.peek(17).isPresent());
-        assertEquals("its own", text(guard.getInTransaction(17, loader("its own"))));
-        assertEquals(0, server.commands().exists("{users}:17"));
-        // The lookup's lease ended at once, so this call does not wait, nor does it get the transaction's view of the row.
-        assertEquals("Ann", text(guard.get(17, loader("Ann"))));
-        assertEquals("Ann", text(guard.getInTransaction(17, NEVER)));
-        assertEquals("Ann", text(guard.peekAsync(17).get(60, TimeUnit.SECONDS)));
-        // A row that the transaction has added is not in the filter, or is in the filter but not committed.
-        assertEquals(Optional.empty(), guard.get(99, NEVER));
-        assertEquals("new", text(guard.getInTransaction(99, loader("new"))));
-        // Another caller loads.
-        CompletableFuture<byte[]> load = new CompletableFuture<>();
-        CompletableFuture<Void> begun = new CompletableFuture<>();
-        var loading = guard.getAsync(18, id -> {
-            begun.complete(null);
+    void aCancelledCallCancelsTheFutureOfItsLoader() {
+        CompletableFuture<CompletableFuture<byte[]>> begun = new CompletableFuture<>();
+        var found = guard().build().getAsync(17, id -> {
+            CompletableFuture<byte[]> load = new CompletableFuture<>();
+            begun.complete(load);
             return load;
         });
-        begun.get(60, TimeUnit.SECONDS);
-        assertEquals("its own", text(guard.getInTransaction(18, loader("its own"))));
-        load.complete(row("Eve"));
-        assertEquals("Eve", text(loading.get(60, TimeUnit.SECONDS)));
-        assertEquals("Eve", text(guard.peek(18)));
-    }
-
-    @Test
-    void aTransactionDoesNotReadOldValues() throws Exception {
-        Guard<Integer, byte[]> guard = guard().ttl(Duration.ofMillis(1)).failSafe(Duration.ofHours(1)).build();
-        guard.get(17, loader("old"));
-        Thread.sleep(20);
-        server.commands().configResetstat();
-        assertEquals("new", text(guard.getInTransaction(17, loader("new"))));
-        Servers.eventually("the lease's end", () -> server.commands().info("commandstats").contains("cmdstat_bf.fill:calls=1"));
-        client.close();
-        assertEquals("new", text(guard.getInTransaction(17, loader("new"))));
+        CompletableFuture<byte[]> load = begun.join();
+        found.cancel(true);
+        Servers.eventually("the cancellation", load::isCancelled);
     }
 
     @Test

@@ -124,14 +124,14 @@ public final class GuardedOperations implements BeanPostProcessor, PriorityOrder
     private CacheOperation adaptRead(CacheableOperation read, Set<String> guarded, int operations, Method method) {
         String unless = read.getUnless();
         boolean isAlways = !StringUtils.hasText(unless) || unless.replace(" ", "").equals("#result==null");
-        String obstacle = operations > 1 ? "it is not the only annotation for caches of its method"
+        String reason = operations > 1 ? "it is not the only annotation for caches of its method"
                 : read.getCacheNames().size() > 1 ? "it names several caches, " + read.getCacheNames()
                 : !isAlways ? "it has unless = \"" + unless + "\"" : null;
         CacheableOperation.Builder builder = copy(read, guarded, manager, new CacheableOperation.Builder());
-        if (obstacle == null) {
+        if (reason == null) {
             builder.setSync(true);
         } else {
-            LOG.warn("@Cacheable of " + method + " caches no rows in the guarded caches " + guarded + ": " + obstacle
+            LOG.warn("@Cacheable of " + method + " caches no rows in the guarded caches " + guarded + ": " + reason
                     + ", so Spring loads the rows, and a guard caches only rows that it loads itself");
             builder.setUnless("true");
         }
