@@ -290,7 +290,7 @@ fn bf_stats_changes_nothing() {
     });
 }
 
-// For operators: the section of INFO, and the setting names of other modules.
+// For operators: the section of INFO.
 
 fn metric(client: &mut Connection, name: &str) -> u64 {
     client.wait_for_frees();
@@ -391,49 +391,5 @@ fn info_counts_items_that_find_no_room() {
         let words: Vec<&str> = ["BF.MADD", "long"].into_iter().chain(items.iter().map(String::as_str)).collect();
         let answered = client.call(&words).elements().len() as u64;
         assert_eq!(metric(&mut client, "bloom_refused") - before, 2001 - answered, "the limit of layers");
-    });
-}
-
-#[test]
-fn names_of_valkey_bloom_set_the_same_values() {
-    on_every_server(|program| {
-        let mut server = Server::with(program)
-            .line("bf.bloom-fp-rate 0.003")
-            .line("bf.bloom-capacity 55")
-            .line("bf.bloom-expansion 3")
-            .line("bf.bloom-memory-usage-limit 1mb")
-            .line("bf.bloom-tightening-ratio 0.7")
-            .line("bf.bloom-use-random-seed no")
-            .line("bf.bloom-defrag-enabled no")
-            .start();
-        let expected = [
-            // A value is shown under the name in redis.conf.
-            ("bf.bloom-fp-rate", "0.003"),
-            ("bf.error-rate", ""),
-            ("bf.bloom-capacity", "55"),
-            ("bf.initial-size", ""),
-            ("bf.bloom-expansion", "3"),
-            ("bf.bloom-memory-usage-limit", "1048576"),
-            ("bf.bloom-tightening-ratio", "0.7"),
-            ("bf.bloom-use-random-seed", "no"),
-            ("bf.bloom-defrag-enabled", "no"),
-        ];
-        let mut client = server.connect();
-        for (name, value) in expected {
-            assert_eq!(client.run(&format!("CONFIG GET {name}")).elements()[1].text(), value, "{name}");
-        }
-        assert_eq!(client.run("CONFIG SET bf.bloom-capacity 66"), ok());
-        client.run("BF.ADD k x");
-        assert_eq!(client.run("BF.INFO k CAPACITY").elements()[0], integer(66));
-        assert_eq!(client.run("BF.INFO k EXPANSION").elements()[0], integer(3));
-        assert_eq!(client.run("BF.INFO k ERROR").text().parse(), Ok(0.003));
-        assert!(client.run("BF.RESERVE large 0.01 10000000").error_text().starts_with("ERR Insufficient memory"));
-        assert!(client.run("CONFIG SET bf.bloom-tightening-ratio 1").is_error());
-
-        assert_eq!(client.run("CONFIG REWRITE"), ok());
-        server.restart(Stop::NoSave);
-        let mut client = server.connect();
-        assert_eq!(client.run("CONFIG GET bf.bloom-capacity").elements()[1].text(), "66");
-        assert_eq!(client.run("CONFIG GET bf.bloom-fp-rate").elements()[1].text(), "0.003");
     });
 }

@@ -1,94 +1,7 @@
-//! The fundamental law: an added item is never reported absent. Compares random batches with an exact set.
+//! Adds and lookups: their answers, on filters of each kind. `chaos` tests the fundamental law, that an added item is never reported absent,
+//! with random batches.
 
-use std::collections::HashSet;
-
-use testing::{
-    Connection, Rng, Server, array, digest, error, in_both_protocols, integer, nil, ok, on_every_server, with_client,
-};
-
-/// Adds random batches by random commands, and checks each answer against a set.
-struct Crawl {
-    rng: Rng,
-    added: HashSet<Vec<u8>>,
-    new: usize,
-    /// The number of false positives.
-    wrongly_known: usize,
-}
-
-impl Crawl {
-    fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed), added: HashSet::new(), new: 0, wrongly_known: 0 }
-    }
-
-    /// Runs one command that adds up to `longest` items, about a third of which are already in the filter.
-    fn step(&mut self, client: &mut Connection, key: &[u8], longest: u64) {
-        let count = 1 + self.rng.below(longest);
-        let batch: Vec<Vec<u8>> = (0..count).map(|_| self.item()).collect();
-        let (head, batch): (Vec<&[u8]>, &[Vec<u8>]) = match self.rng.below(4) {
-            0 => (vec![b"BF.ADD", key], &batch[..1]),
-            1 => (vec![b"BF.INSERT", key, b"ITEMS"], &batch),
-            2 => (vec![b"BF.INSERT", key, b"NOCREATE", b"ITEMS"], &batch),
-            _ => (vec![b"BF.MADD", key], &batch),
-        };
-        let words: Vec<&[u8]> = head.iter().copied().chain(batch.iter().map(Vec::as_slice)).collect();
-        let reply = client.call(&words);
-        let answers = if head[0] == b"BF.ADD" { std::slice::from_ref(&reply) } else { reply.elements() };
-        assert_eq!(answers.len(), batch.len());
-        for (item, answer) in batch.iter().zip(answers) {
-            let first = self.added.insert(item.clone());
-            assert!(first || !answer.truth(), "{} was added twice", item.escape_ascii());
-            self.new += usize::from(answer.truth());
-            self.wrongly_known += usize::from(first && !answer.truth());
-        }
-    }
-
-    fn item(&mut self) -> Vec<u8> {
-        match self.rng.below(3) {
-            0 => self.rng.below(5000).to_string().into_bytes(),
-            1 => self.rng.bytes(200),
-            _ => format!("https://example.org/{:x}", self.rng.number()).into_bytes(),
-        }
-    }
-
-    fn check(&self, client: &mut Connection, key: &[u8], rate: f64) {
-        let items: Vec<&Vec<u8>> = self.added.iter().collect();
-        let found = client.batched(&[b"BF.MEXISTS", key], &items);
-        let lost: Vec<_> = items.iter().zip(found).filter(|(_, present)| !present).map(|(item, _)| item).collect();
-        assert!(lost.is_empty(), "{} of {} items were lost, such as {:?}", lost.len(), items.len(), lost[0]);
-        assert_eq!(client.call(&[b"BF.CARD", key]), integer(self.new as i64));
-        // Far above random variation, because this is not a measurement of the rate.
-        let bound = 10.0 + 2.0 * rate * items.len() as f64;
-        assert!(self.wrongly_known as f64 <= bound, "{} of {} wrong", self.wrongly_known, items.len());
-    }
-}
-
-#[test]
-fn added_items_are_always_found() {
-    with_client(|_, client| {
-        for (round, (words, rate, steps, longest)) in [
-            ("0.01 100", 0.01, 300, 200),
-            ("0.001 1 EXPANSION 1", 0.001, 60, 10),
-            ("0.0001 3 EXPANSION 3", 0.0001, 200, 300),
-            ("0.25 1000 EXPANSION 4", 0.25, 300, 100),
-            ("1e-9 50", 1e-9, 200, 150),
-            ("0.01 100000 NONSCALING", 0.01, 200, 400),
-            ("0.02 3000000", 0.02, 100, 1000),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let key = format!("round {round}");
-            let mut command = vec!["BF.RESERVE", &key];
-            command.extend(words.split(' '));
-            assert_eq!(client.call(&command), ok(), "{words}");
-            let mut crawl = Crawl::new(round as u64);
-            for _ in 0..steps {
-                crawl.step(client, key.as_bytes(), longest);
-            }
-            crawl.check(client, key.as_bytes(), rate);
-        }
-    });
-}
+use testing::{array, digest, error, in_both_protocols, integer, nil, ok, with_client};
 
 // BF.EXISTS, BF.MEXISTS and BF.CARD, which change nothing.
 
@@ -201,19 +114,6 @@ fn an_add_says_whether_the_item_was_new_and_a_lookup_whether_it_is_present() {
 }
 
 #[test]
-fn a_missing_filter_is_created_with_the_defaults() {
-    with_client(|_, client| {
-        for line in ["BF.ADD added x", "BF.MADD madded x y", "BF.INSERT inserted ITEMS x"] {
-            client.run(line);
-            let info = client.run(&format!("BF.INFO {}", line.split(' ').nth(1).unwrap()));
-            assert_eq!(info.field("Capacity"), &integer(100), "{line}");
-            assert_eq!(info.field("Expansion rate"), &integer(2), "{line}");
-            assert_eq!(info.field("Number of filters"), &integer(1), "{line}");
-        }
-    });
-}
-
-#[test]
 fn equal_items_within_one_command_count_once() {
     in_both_protocols(|client, _| {
         assert_eq!(client.run("BF.MADD k a a b a b"), client.answers([1, 0, 1, 0, 0]));
@@ -291,51 +191,6 @@ fn a_full_fixed_filter_takes_nothing_new() {
             assert_eq!(client.run("BF.CARD k"), integer(2), "{words}");
             assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(1), "{words}");
             assert_eq!(digest(client, "k"), before, "{words}");
-        }
-    });
-}
-
-#[test]
-fn a_large_fixed_filter_fills_up_to_its_capacity() {
-    with_client(|_, client| {
-        client.run("BF.RESERVE k 0.001 1000 NONSCALING SEED 3");
-        let items: Vec<String> = (0..2000).map(|number| format!("https://example.org/{number}")).collect();
-        let mut words = vec!["BF.MADD".to_owned(), "k".to_owned()];
-        words.extend(items);
-        let reply = client.call(&words);
-        let answers = reply.elements();
-        let (last, rest) = answers.split_last().unwrap();
-        assert_eq!(last, &error(FULL));
-        assert_eq!(rest.iter().filter(|answer| answer.truth()).count(), 1000);
-        assert_eq!(client.run("BF.CARD k"), integer(1000));
-        let known: Vec<&String> = words[2..].iter().take(rest.len()).collect();
-        assert!(client.batched(&[b"BF.MEXISTS", b"k"], &known).iter().all(|&present| present));
-    });
-}
-
-#[test]
-fn a_growing_filter_adds_a_layer_when_the_newest_is_full() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for (expansion, capacities) in [(1, [10, 20, 30]), (2, [10, 30, 70]), (4, [10, 50, 210])] {
-            let mut client = server.connect();
-            client.run("FLUSHALL");
-            client.run(&format!("BF.RESERVE k 0.0001 10 EXPANSION {expansion} SEED 5"));
-            let mut number = 0;
-            for (layers, capacity) in (1..).zip(capacities) {
-                while client.run("BF.CARD k").number() < capacity {
-                    assert!(client.run(&format!("BF.ADD k {number}")).truth(), "no clash at this rate and seed");
-                    number += 1;
-                }
-                let info = client.run("BF.INFO k");
-                assert_eq!(info.field("Number of filters"), &integer(layers), "expansion {expansion}");
-                assert_eq!(info.field("Capacity"), &integer(capacity), "expansion {expansion}");
-                assert_eq!(info.field("Number of items inserted"), &integer(capacity), "expansion {expansion}");
-            }
-            for known in 0..number {
-                assert!(client.run(&format!("BF.EXISTS k {known}")).truth());
-                assert!(!client.run(&format!("BF.ADD k {known}")).truth(), "an old layer's item is not added again");
-            }
         }
     });
 }

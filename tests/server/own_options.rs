@@ -4,7 +4,6 @@
 use crate::replication::effects;
 use testing::{
     Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_client,
-    with_client,
 };
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
@@ -163,15 +162,5 @@ fn an_add_creates_no_filter_where_it_may_not() {
         // Commands in the AOF are applied: RedisBloom's primaries propagate adds that created a filter.
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(client.run("BF.CARD before"), integer(2));
-    });
-}
-
-#[test]
-fn the_words_are_documented() {
-    with_client(|_, client| {
-        let docs = format!("{:?}", client.run("COMMAND DOCS BF.RESERVE BF.INSERT BF.ROTATE"));
-        for word in ["HASH", "WINDOW", "ROLLING", "BUCKETS", "SLIDING", "COUNTING", "EX", "PX", "SYNC"] {
-            assert!(docs.contains(&format!("\"{word}\"")), "{word}: {docs}");
-        }
     });
 }

@@ -12,8 +12,8 @@ use crate::redisbloom::words::{TheirPrimary, following};
 use bloomgate_filter::Spec;
 use bloomgate_filter::kinds::NativeSpec;
 use testing::{
-    Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, append_only_length, catch_up, dump,
-    encode, eventually, follow, integer, module_of_other_processor, ok, on_every_server, records, restore,
+    Connection, FOOTER, LAST_WORDS, Reply, Server, Stop, append_only_commands, catch_up, dump, encode, eventually,
+    follow, integer, load_records, module_of_other_processor, ok, on_every_server, records, restore,
     server_of_other_processor, simple, start_on_commands, stopped_on_commands, with_append_only_client,
     with_append_only_file, with_client, with_fixed_checksum, words,
 };
@@ -53,6 +53,10 @@ pub fn write_some(primary: &mut Connection, round: usize) {
         for union in ["multi", "united"] {
             let reply = primary.run(&format!("BF.MERGE {} {} {}", key(union), key("multi"), key("copied")));
             assert_eq!(reply == ok(), ["native", "keyed"].contains(&kind), "{kind}: {reply:?}");
+        }
+        if kind != "valkey-bloom" {
+            let records = records(primary, key("multi"));
+            load_records(primary, key("loaded"), &records);
         }
         assert_eq!(primary.run(&format!("BF.CLEAR {}", key("renamed"))), ok());
         primary.run(&format!("BF.MADD {} c d", key("renamed")));
@@ -187,177 +191,148 @@ fn assert_effects(program: &Path, commands: &[(&str, &[&str])]) {
     assert_eq!(client.run("DEBUG DIGEST"), digest);
 }
 
-#[test]
-fn a_creation_is_propagated_with_every_parameter() {
-    on_every_server(|program| {
-        assert_effects(
-            program,
-            &[
-                ("BF.RESERVE a 0.01 129 SEED 5", &["BF.INSERT a AS [CAPACITY 129 ERROR 0.01 EXPANSION 2 SEED 5]"]),
-                // For a small first layer, the sizing rules are stated unless they are the first ones: at 0.01% and more.
-                (
-                    "BF.RESERVE aa 0.01 100 SEED 5",
-                    &["BF.INSERT aa AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 3]"],
-                ),
-                (
-                    "BF.RESERVE ab 0.01 100 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
-                    &["BF.INSERT ab CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash \
+/// A creation is propagated with every parameter.
+const CREATIONS: &[(&str, &[&str])] = &[
+    ("BF.RESERVE a 0.01 129 SEED 5", &["BF.INSERT a AS [CAPACITY 129 ERROR 0.01 EXPANSION 2 SEED 5]"]),
+    // For a small first layer, the sizing rules are stated unless they are the first ones: at 0.01% and more.
+    ("BF.RESERVE aa 0.01 100 SEED 5", &["BF.INSERT aa AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 3]"]),
+    (
+        "BF.RESERVE ab 0.01 100 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
+        &["BF.INSERT ab CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash \
                        SEED 000102030405060708090a0b0c0d0e0f POLICY 3"],
-                ),
-                (
-                    "bf.reserve b 1e-2 77 nonscaling seed 0",
-                    &["BF.INSERT b AS [CAPACITY 77 ERROR 0.01 NONSCALING SEED 0]"],
-                ),
-                (
-                    "BF.RESERVE c 0.0001 5 EXPANSION 0 SEED 1",
-                    &["BF.INSERT c AS [CAPACITY 5 ERROR 0.0001 NONSCALING SEED 1]"],
-                ),
-                (
-                    "BF.RESERVE d 0.9 5 EXPANSION 32768 SEED 4294967295",
-                    &["BF.INSERT d AS [CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295 POLICY 3]"],
-                ),
-                (
-                    "BF.RESERVE e 0.0001 1 EXPANSION 1 SEED 1",
-                    &["BF.INSERT e AS [CAPACITY 1 ERROR 0.0001 EXPANSION 1 SEED 1 POLICY 3]"],
-                ),
-                (
-                    "BF.RESERVE low 0.00009 1 EXPANSION 1 SEED 1",
-                    &["BF.INSERT low AS [CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1 POLICY 3]"],
-                ),
-                (
-                    "BF.INSERT f CAPACITY 9 SEED 1 ITEMS x",
-                    &["BF.INSERT f AS [CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 3] x"],
-                ),
-                (
-                    "BF.INSERT g ERROR 0.3 SEED 2 ITEMS x x y x",
-                    &["BF.INSERT g AS [CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 POLICY 3] x y"],
-                ),
-                (
-                    "BF.INSERT h NONSCALING CAPACITY 2 ERROR 0.001 SEED 1 ITEMS x y z",
-                    &["BF.INSERT h AS [CAPACITY 2 ERROR 0.001 NONSCALING SEED 1] x y"],
-                ),
-                ("BF.INSERT i SEED 1", &["BF.INSERT i AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 3]"]),
-                (
-                    "BF.INSERT j ERROR 0.123456789 SEED 1 ITEMS x",
-                    &["BF.INSERT j AS [CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 POLICY 3] x"],
-                ),
-                // A ring's first bucket begins with it.
-                (
-                    "BF.RESERVE k 0.01 100 WINDOW 60 SLIDING BUCKETS 4 SEED 5",
-                    &[
-                        "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 WINDOW 60 SLIDING BUCKETS 4 SEED 5",
-                        "BF.ROTATE k 0 *",
-                    ],
-                ),
-                (
-                    "BF.INSERT l NONSCALING CAPACITY 9 WINDOW 60 SEED 5 ITEMS x y x",
-                    &[
-                        "BF.INSERT l CAPACITY 9 ERROR 0.01 NONSCALING WINDOW 60 BUCKETS 8 SEED 5",
-                        "BF.ROTATE l 0 *",
-                        "BF.MADD l x y",
-                    ],
-                ),
-                (
-                    "BF.INSERT m CAPACITY 9 ROLLING SEED 5 ITEMS x y x",
-                    &["BF.INSERT m CAPACITY 9 ERROR 0.01 ROLLING BUCKETS 8 SEED 5", "BF.MADD m x y"],
-                ),
-            ],
-        );
-    });
-}
+    ),
+    ("bf.reserve b 1e-2 77 nonscaling seed 0", &["BF.INSERT b AS [CAPACITY 77 ERROR 0.01 NONSCALING SEED 0]"]),
+    ("BF.RESERVE c 0.0001 5 EXPANSION 0 SEED 1", &["BF.INSERT c AS [CAPACITY 5 ERROR 0.0001 NONSCALING SEED 1]"]),
+    (
+        "BF.RESERVE d 0.9 5 EXPANSION 32768 SEED 4294967295",
+        &["BF.INSERT d AS [CAPACITY 5 ERROR 0.25 EXPANSION 32768 SEED 4294967295 POLICY 3]"],
+    ),
+    (
+        "BF.RESERVE e 0.0001 1 EXPANSION 1 SEED 1",
+        &["BF.INSERT e AS [CAPACITY 1 ERROR 0.0001 EXPANSION 1 SEED 1 POLICY 3]"],
+    ),
+    (
+        "BF.RESERVE low 0.00009 1 EXPANSION 1 SEED 1",
+        &["BF.INSERT low AS [CAPACITY 1 ERROR 0.00009 EXPANSION 1 SEED 1 POLICY 3]"],
+    ),
+    (
+        "BF.INSERT f CAPACITY 9 SEED 1 ITEMS x",
+        &["BF.INSERT f AS [CAPACITY 9 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 3] x"],
+    ),
+    (
+        "BF.INSERT g ERROR 0.3 SEED 2 ITEMS x x y x",
+        &["BF.INSERT g AS [CAPACITY 100 ERROR 0.25 EXPANSION 2 SEED 2 POLICY 3] x y"],
+    ),
+    (
+        "BF.INSERT h NONSCALING CAPACITY 2 ERROR 0.001 SEED 1 ITEMS x y z",
+        &["BF.INSERT h AS [CAPACITY 2 ERROR 0.001 NONSCALING SEED 1] x y"],
+    ),
+    ("BF.INSERT i SEED 1", &["BF.INSERT i AS [CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 3]"]),
+    (
+        "BF.INSERT j ERROR 0.123456789 SEED 1 ITEMS x",
+        &["BF.INSERT j AS [CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 POLICY 3] x"],
+    ),
+    // A ring's first bucket begins with it.
+    (
+        "BF.RESERVE k 0.01 100 WINDOW 60 SLIDING BUCKETS 4 SEED 5",
+        &["BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 WINDOW 60 SLIDING BUCKETS 4 SEED 5", "BF.ROTATE k 0 *"],
+    ),
+    (
+        "BF.INSERT l NONSCALING CAPACITY 9 WINDOW 60 SEED 5 ITEMS x y x",
+        &[
+            "BF.INSERT l CAPACITY 9 ERROR 0.01 NONSCALING WINDOW 60 BUCKETS 8 SEED 5",
+            "BF.ROTATE l 0 *",
+            "BF.MADD l x y",
+        ],
+    ),
+    (
+        "BF.INSERT m CAPACITY 9 ROLLING SEED 5 ITEMS x y x",
+        &["BF.INSERT m CAPACITY 9 ERROR 0.01 ROLLING BUCKETS 8 SEED 5", "BF.MADD m x y"],
+    ),
+];
 
-/// A counting filter propagates every item, in order, because each changes the filter.
-#[test]
-fn replicas_get_counted_items_and_effective_deletes() {
-    on_every_server(|program| {
-        assert_effects(
-            program,
-            &[
-                ("BF.RESERVE a 1e-2 6 counting seed 7", &["BF.INSERT a CAPACITY 6 ERROR 0.01 COUNTING SEED 7"]),
-                ("BF.MADD a x y x x", &["BF.MADD a x y x x"]),
-                ("BF.ADD a x", &["BF.ADD a x"]),
-                ("BF.INSERT a NOCREATE ITEMS y", &["BF.MADD a y"]),
-                ("BF.ADD a x", &[]),
-                (
-                    "BF.INSERT b CAPACITY 2 HASH siphash COUNTING SEED 000102030405060708090a0b0c0d0e0f ITEMS x x x",
-                    &["BF.INSERT b CAPACITY 2 ERROR 0.01 COUNTING HASH siphash SEED 000102030405060708090a0b0c0d0e0f \
+/// A counting filter propagates every item, in order, because each changes the filter; deletes only what they found.
+const COUNTS: &[(&str, &[&str])] = &[
+    ("BF.RESERVE a 1e-2 6 counting seed 7", &["BF.INSERT a CAPACITY 6 ERROR 0.01 COUNTING SEED 7"]),
+    ("BF.MADD a x y x x", &["BF.MADD a x y x x"]),
+    ("BF.ADD a x", &["BF.ADD a x"]),
+    ("BF.INSERT a NOCREATE ITEMS y", &["BF.MADD a y"]),
+    ("BF.ADD a x", &[]),
+    (
+        "BF.INSERT b CAPACITY 2 HASH siphash COUNTING SEED 000102030405060708090a0b0c0d0e0f ITEMS x x x",
+        &["BF.INSERT b CAPACITY 2 ERROR 0.01 COUNTING HASH siphash SEED 000102030405060708090a0b0c0d0e0f \
                        ITEMS x x"],
-                ),
-                ("BF.MADD b x", &[]),
-                (
-                    "BF.INSERT c COUNTING SEED 1 ERROR 0.3 CAPACITY 9",
-                    &["BF.INSERT c CAPACITY 9 ERROR 0.25 COUNTING SEED 1"],
-                ),
-                ("BF.INSERT c SYNC ITEMS x x", &["BF.MADD c x x"]),
-                ("BF.COUNT c x", &[]),
-                (
-                    "BF.RESERVE d 0.01 5 COUNTING EX 1000",
-                    &["BF.INSERT d CAPACITY 5 ERROR 0.01 COUNTING SEED *", "PEXPIREAT d *"],
-                ),
-                (
-                    "BF.INSERT k CAPACITY 9 COUNTING SEED 1 ITEMS a a b",
-                    &["BF.INSERT k CAPACITY 9 ERROR 0.01 COUNTING SEED 1 ITEMS a a b"],
-                ),
-                ("BF.MDEL k never a b", &["BF.MDEL k a b"]),
-                ("BF.DEL k never", &[]),
-                ("BF.DEL k a", &["BF.DEL k a"]),
-            ],
-        );
-    });
-}
+    ),
+    ("BF.MADD b x", &[]),
+    ("BF.INSERT c COUNTING SEED 1 ERROR 0.3 CAPACITY 9", &["BF.INSERT c CAPACITY 9 ERROR 0.25 COUNTING SEED 1"]),
+    ("BF.INSERT c SYNC ITEMS x x", &["BF.MADD c x x"]),
+    ("BF.COUNT c x", &[]),
+    ("BF.RESERVE d 0.01 5 COUNTING EX 1000", &["BF.INSERT d CAPACITY 5 ERROR 0.01 COUNTING SEED *", "PEXPIREAT d *"]),
+    (
+        "BF.INSERT k CAPACITY 9 COUNTING SEED 1 ITEMS a a b",
+        &["BF.INSERT k CAPACITY 9 ERROR 0.01 COUNTING SEED 1 ITEMS a a b"],
+    ),
+    ("BF.MDEL k never a b", &["BF.MDEL k a b"]),
+    ("BF.DEL k never", &[]),
+    ("BF.DEL k a", &["BF.DEL k a"]),
+];
+
+/// Merges and clears are propagated verbatim.
+const MERGES: &[(&str, &[&str])] = &[
+    ("BF.INSERT a CAPACITY 100 SEED 7 ITEMS x", &["BF.INSERT a *"]),
+    ("BF.INSERT b CAPACITY 100 SEED 7 ITEMS y", &["BF.INSERT b *"]),
+    ("BF.MERGE a b", &["BF.MERGE a b"]),
+    ("BF.MERGE new b a", &["BF.MERGE new b a"]),
+    ("BF.MERGE a missing", &[]),
+    ("BF.CLEAR a", &["BF.CLEAR a"]),
+    ("BF.INSERT ring CAPACITY 9 WINDOW 60 SEED 5", &["BF.INSERT ring *", "BF.ROTATE ring 0 *"]),
+    ("BF.CLEAR ring", &["BF.CLEAR ring", "BF.ROTATE ring 0 *"]),
+    ("BF.CLEAR missing", &[]),
+];
+
+/// Effects on RedisBloom's layout use RedisBloom's options.
+const REDISBLOOM: &[(&str, &[&str])] = &[
+    ("BF.RESERVE k 0.01 100 LAYOUT redisbloom", &["BF.RESERVE k 0.01 100 EXPANSION 2"]),
+    ("BF.RESERVE fixed 0.01 3 LAYOUT redisbloom NONSCALING", &["BF.RESERVE fixed 0.01 3 NONSCALING"]),
+    ("BF.RESERVE four 0.001 7 EXPANSION 4 LAYOUT redisbloom", &["BF.RESERVE four 0.001 7 EXPANSION 4"]),
+    ("BF.ADD k a", &["BF.ADD k a"]),
+    ("BF.ADD k a", &[]),
+    ("BF.MADD k a b c b", &["BF.MADD k b c"]),
+    ("BF.MADD k a b", &[]),
+    ("BF.INSERT k NOCREATE ITEMS a d e", &["BF.MADD k d e"]),
+    ("BF.INSERT k LAYOUT redisbloom CAPACITY 5 ITEMS a", &[]),
+    ("BF.MADD fixed a b a c d e", &["BF.MADD fixed a b c"]),
+    ("BF.ADD fixed z", &[]),
+    ("BF.RESERVE k 0.01 100 LAYOUT redisbloom", &[]),
+    (
+        "BF.INSERT new CAPACITY 9 EXPANSION 1 ERROR 0.001 LAYOUT redisbloom ITEMS a b a",
+        &["MULTI", "BF.RESERVE new 0.001 9 EXPANSION 1", "BF.MADD new a b", "EXEC"],
+    ),
+    ("CONFIG SET bf.layout redisbloom", &[]),
+    ("BF.ADD add x", &["MULTI", "BF.RESERVE add 0.01 100 EXPANSION 2", "BF.MADD add x", "EXEC"]),
+    ("BF.MADD madd x y x", &["MULTI", "BF.RESERVE madd 0.01 100 EXPANSION 2", "BF.MADD madd x y", "EXEC"]),
+    ("BF.RESERVE plain 0.02 50", &["BF.RESERVE plain 0.02 50 EXPANSION 2"]),
+    (
+        "EVAL redis.call('BF.MADD',KEYS[1],'a','b','a') 1 script",
+        &["MULTI", "BF.RESERVE script 0.01 100 EXPANSION 2", "BF.MADD script a b", "EXEC"],
+    ),
+];
+
+/// Adds propagate only new items.
+const ADDS: &[(&str, &[&str])] = &[
+    ("BF.RESERVE k 0.0001 1000 SEED 1", &["BF.INSERT k *"]),
+    ("BF.ADD k a", &["BF.ADD k a"]),
+    ("BF.MADD k a b c b", &["BF.MADD k b c"]),
+    ("BF.MADD k c d", &["BF.MADD k d"]),
+    ("BF.INSERT k ITEMS e a f f", &["BF.MADD k e f"]),
+    ("BF.INSERT k NOCREATE ITEMS g", &["BF.MADD k g"]),
+    ("BF.INSERT k CAPACITY 5 ERROR 0.1 SEED 9 NONSCALING ITEMS h a", &["BF.MADD k h"]),
+];
 
 #[test]
-fn merges_and_clears_are_propagated_verbatim() {
+fn each_command_is_propagated_as_its_effect() {
     on_every_server(|program| {
-        assert_effects(
-            program,
-            &[
-                ("BF.INSERT a CAPACITY 100 SEED 7 ITEMS x", &["BF.INSERT a *"]),
-                ("BF.INSERT b CAPACITY 100 SEED 7 ITEMS y", &["BF.INSERT b *"]),
-                ("BF.MERGE a b", &["BF.MERGE a b"]),
-                ("BF.MERGE new b a", &["BF.MERGE new b a"]),
-                ("BF.MERGE a missing", &[]),
-                ("BF.CLEAR a", &["BF.CLEAR a"]),
-                ("BF.INSERT ring CAPACITY 9 WINDOW 60 SEED 5", &["BF.INSERT ring *", "BF.ROTATE ring 0 *"]),
-                ("BF.CLEAR ring", &["BF.CLEAR ring", "BF.ROTATE ring 0 *"]),
-                ("BF.CLEAR missing", &[]),
-            ],
-        );
-    });
-}
-
-#[test]
-fn effects_on_redisblooms_layout_use_redisblooms_options() {
-    on_every_server(|program| {
-        assert_effects(
-            program,
-            &[
-                ("BF.RESERVE k 0.01 100 LAYOUT redisbloom", &["BF.RESERVE k 0.01 100 EXPANSION 2"]),
-                ("BF.RESERVE fixed 0.01 3 LAYOUT redisbloom NONSCALING", &["BF.RESERVE fixed 0.01 3 NONSCALING"]),
-                ("BF.RESERVE four 0.001 7 EXPANSION 4 LAYOUT redisbloom", &["BF.RESERVE four 0.001 7 EXPANSION 4"]),
-                ("BF.ADD k a", &["BF.ADD k a"]),
-                ("BF.ADD k a", &[]),
-                ("BF.MADD k a b c b", &["BF.MADD k b c"]),
-                ("BF.MADD k a b", &[]),
-                ("BF.INSERT k NOCREATE ITEMS a d e", &["BF.MADD k d e"]),
-                ("BF.INSERT k LAYOUT redisbloom CAPACITY 5 ITEMS a", &[]),
-                ("BF.MADD fixed a b a c d e", &["BF.MADD fixed a b c"]),
-                ("BF.ADD fixed z", &[]),
-                ("BF.RESERVE k 0.01 100 LAYOUT redisbloom", &[]),
-                (
-                    "BF.INSERT new CAPACITY 9 EXPANSION 1 ERROR 0.001 LAYOUT redisbloom ITEMS a b a",
-                    &["MULTI", "BF.RESERVE new 0.001 9 EXPANSION 1", "BF.MADD new a b", "EXEC"],
-                ),
-                ("CONFIG SET bf.layout redisbloom", &[]),
-                ("BF.ADD add x", &["MULTI", "BF.RESERVE add 0.01 100 EXPANSION 2", "BF.MADD add x", "EXEC"]),
-                ("BF.MADD madd x y x", &["MULTI", "BF.RESERVE madd 0.01 100 EXPANSION 2", "BF.MADD madd x y", "EXEC"]),
-                ("BF.RESERVE plain 0.02 50", &["BF.RESERVE plain 0.02 50 EXPANSION 2"]),
-                (
-                    "EVAL redis.call('BF.MADD',KEYS[1],'a','b','a') 1 script",
-                    &["MULTI", "BF.RESERVE script 0.01 100 EXPANSION 2", "BF.MADD script a b", "EXEC"],
-                ),
-            ],
-        );
+        [CREATIONS, COUNTS, MERGES, REDISBLOOM, ADDS].iter().for_each(|commands| assert_effects(program, commands));
     });
 }
 
@@ -379,24 +354,6 @@ fn a_creation_is_propagated_with_its_random_seed() {
         let (before, _, after) = around_the_seed(effects(server).last().unwrap());
         assert_eq!(before, "BF.INSERT e AS [CAPACITY 33 ERROR 0.002 NONSCALING");
         assert_eq!(after, " x");
-    });
-}
-
-#[test]
-fn adds_propagate_only_new_items() {
-    on_every_server(|program| {
-        assert_effects(
-            program,
-            &[
-                ("BF.RESERVE k 0.0001 1000 SEED 1", &["BF.INSERT k *"]),
-                ("BF.ADD k a", &["BF.ADD k a"]),
-                ("BF.MADD k a b c b", &["BF.MADD k b c"]),
-                ("BF.MADD k c d", &["BF.MADD k d"]),
-                ("BF.INSERT k ITEMS e a f f", &["BF.MADD k e f"]),
-                ("BF.INSERT k NOCREATE ITEMS g", &["BF.MADD k g"]),
-                ("BF.INSERT k CAPACITY 5 ERROR 0.1 SEED 9 NONSCALING ITEMS h a", &["BF.MADD k h"]),
-            ],
-        );
     });
 }
 
@@ -433,56 +390,6 @@ fn the_arguments_of_an_effect_do_not_depend_on_the_previous_one() {
                 assert_eq!(effects(server).last(), Some(&expected.replace("KEY", &key)));
             }
         }
-    });
-}
-
-#[test]
-fn adds_of_present_items_are_not_replicated() {
-    with_append_only_client(|server, client| {
-        client.run("SET string x");
-        client.run("BF.RESERVE full 0.0001 1 NONSCALING SEED 1");
-        client.run("BF.ADD full a");
-        client.run("BF.MADD k a b c");
-        let length = append_only_length(server);
-        let changes = client.info_number("rdb_changes_since_last_save");
-        for command in [
-            "BF.ADD k a",
-            "BF.MADD k a b c a",
-            "BF.INSERT k ITEMS a b",
-            "BF.INSERT k SEED 5 CAPACITY 9 ITEMS c",
-            "BF.INSERT k SEED 5",
-            "BF.EXISTS k a",
-            "BF.EXISTS k z",
-            "BF.MEXISTS k a z",
-            "BF.EXISTS missing a",
-            "BF.CARD k",
-            "BF.INFO k",
-            "BF.RESERVE k 0.01 100",
-            "BF.RESERVE k 0.01 100 EXIST_OK",
-            "BF.RESERVE k 0.01 200 EXIST_OK",
-            "BF.RESERVE string 0.01 100 EXIST_OK",
-            "BF.RESERVE full 0.0001 1 NONSCALING EX 60 EXIST_OK",
-            "BF.RESERVE new 0.01 1000000000000000000",
-            "BF.INSERT new NOCREATE ITEMS a",
-            "BF.INSERT new CAPACITY 0 ITEMS a",
-            "BF.INSERT new CAPACITY 1000000000000000000 ITEMS a",
-            "BF.ADD string a",
-            "BF.ADD full b",
-            "BF.MADD full b a",
-            "BF.INSERT full ITEMS a b",
-            "BF.LOAD full x",
-            "BF.LOAD new x",
-        ] {
-            client.run(command);
-            assert_eq!(append_only_length(server), length, "{command} wrote to the append-only file");
-            assert_eq!(client.info_number("rdb_changes_since_last_save"), changes, "{command} counted as a change");
-        }
-        client.pipeline(&["MULTI", "BF.ADD k a", "BF.MADD k b c", "EXEC"]);
-        client.call(&["EVAL", "return redis.call('BF.MADD', KEYS[1], 'a', 'b')", "1", "k"]);
-        assert_eq!(append_only_length(server), length);
-        client.run("BF.ADD k d");
-        assert!(append_only_length(server) > length);
-        assert!(client.info_number("rdb_changes_since_last_save") > changes);
     });
 }
 

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use testing::{Server, array, error, in_both_protocols, integer, nil, ok, on_every_server, simple, with_client};
+use testing::{
+    Connection, Reply, Server, append_only_length, array, error, in_both_protocols, integer, ok, on_every_server,
+    simple, with_append_only_client, with_client,
+};
 
 #[test]
 fn a_transaction_answers_each_command_as_it_would_alone() {
@@ -45,82 +48,98 @@ fn a_transaction_answers_each_command_as_it_would_alone() {
     });
 }
 
+/// Commands that change nothing, on the filters `k` with the items a, b and c, `full`, `keyed`, `counting` and `ring`, and on `string`.
+const UNCHANGED: [&str; 34] = [
+    "BF.ADD k a",
+    "BF.MADD k a b c a",
+    "BF.INSERT k ITEMS a b",
+    "BF.INSERT k NOCREATE CAPACITY 9 ITEMS b",
+    "BF.INSERT k SEED 5 CAPACITY 9 ITEMS c",
+    "BF.INSERT k SEED 5",
+    "BF.INSERT k CAPACITY 0 ITEMS z",
+    "BF.EXISTS k a",
+    "BF.MEXISTS k a z",
+    "BF.EXISTS missing a",
+    "BF.CARD k",
+    "BF.INFO k",
+    "BF.INFO k ITEMS",
+    "BF.DEBUG k",
+    "BF.SCANDUMP k 0",
+    "BF.RESERVE k 0.01 100",
+    "BF.RESERVE k 0.01 100 EXIST_OK",
+    "BF.RESERVE k 0.01 200 EXIST_OK",
+    "BF.RESERVE string 0.01 100 EXIST_OK",
+    "BF.RESERVE full 0.0001 1 NONSCALING EX 60 EXIST_OK",
+    "BF.RESERVE ring 0.01 100 WINDOW 1000 EXIST_OK",
+    "BF.RESERVE missing 0.01 1000000000000000000",
+    "BF.INSERT missing NOCREATE ITEMS a",
+    "BF.INSERT missing CAPACITY 1000000000000000000 ITEMS a",
+    "BF.ADD string a",
+    "BF.ADD full b",
+    "BF.MADD full b a",
+    "BF.INSERT full ITEMS a b",
+    "BF.LOAD full x",
+    "BF.LOAD missing x",
+    "BF.LOADCHUNK missing 2 rubbish",
+    "BF.DEL keyed absent",
+    "BF.MDEL keyed absent absent",
+    "BF.COUNT counting a",
+];
+
+/// Commands that change these filters, in order.
+const CHANGED: [&str; 13] = [
+    "BF.ADD k d",
+    "BF.MADD k a e",
+    "BF.INSERT k ITEMS f",
+    "BF.ADD missing x",
+    "BF.RESERVE r 0.01 100 SEED 7",
+    "BF.INSERT new CAPACITY 9 ITEMS a",
+    "BF.MDEL keyed b absent",
+    "BF.DEL keyed a",
+    "BF.ADD counting a",
+    "BF.ADD counting a",
+    "BF.ROTATE ring",
+    "BF.MERGE k r",
+    "BF.CLEAR k",
+];
+
+/// A command without an effect writes nothing to the append-only file, is no change since the last save, and breaks no WATCH.
 #[test]
-fn an_add_of_nothing_new_does_not_break_a_watch() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut other = server.connect();
-        other.run("BF.RESERVE full 0.0001 1 NONSCALING SEED 1");
-        other.run("BF.ADD full a");
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            other.run("DEL k");
-            for line in [
-                "BF.RESERVE k 0.01 100 SEED 7",
-                "BF.MADD k a b",
-                "BF.INSERT keyed HASH siphash ITEMS a b",
-                "BF.RESERVE counting 0.01 100 COUNTING",
-                "BF.RESERVE ring 0.01 100 WINDOW 1000",
-            ] {
-                assert!(!other.run(line).is_error(), "{line}");
-            }
-            for line in [
-                "BF.ADD k a",
-                "BF.MADD k a b a",
-                "BF.INSERT k ITEMS b",
-                "BF.INSERT k NOCREATE CAPACITY 9 ITEMS b",
-                "BF.EXISTS k a",
-                "BF.MEXISTS k z",
-                "BF.CARD k",
-                "BF.INFO k",
-                "BF.INFO k ITEMS",
-                "BF.DEBUG k",
-                "BF.SCANDUMP k 0",
-                "BF.RESERVE k 0.01 100",
-                "BF.RESERVE k 0.01 100 EXIST_OK",
-                "BF.RESERVE k 0.01 200 EXIST_OK",
-                "BF.RESERVE ring 0.01 100 WINDOW 1000 EXIST_OK",
-                "BF.INSERT k CAPACITY 0 ITEMS z",
-                "BF.ADD full z",
-                "BF.MADD full z a",
-                "BF.EXISTS missing a",
-                "BF.INSERT missing NOCREATE ITEMS a",
-                "BF.INSERT missing CAPACITY x ITEMS a",
-                "BF.LOADCHUNK missing 2 rubbish",
-                "BF.DEL keyed absent",
-                "BF.MDEL keyed absent absent",
-                "BF.COUNT counting a",
-            ] {
-                client.run("WATCH k full missing keyed counting ring");
-                other.run(line);
-                client.run("MULTI");
-                client.run("PING");
-                assert_eq!(client.run("EXEC"), array([simple("PONG")]), "{line}");
-            }
-            for line in [
-                "BF.ADD k c",
-                "BF.MADD k a d",
-                "BF.INSERT k ITEMS e",
-                "BF.ADD missing x",
-                "BF.RESERVE r 0.01 100 SEED 7",
-                "BF.INSERT new CAPACITY 9 ITEMS a",
-                "BF.MDEL keyed b absent",
-                "BF.DEL keyed a",
-                "BF.ADD counting a",
-                "BF.ADD counting a",
-                "BF.ROTATE ring",
-                "BF.MERGE k r",
-                "BF.CLEAR k",
-            ] {
-                client.run("WATCH k missing r new keyed counting ring");
-                other.run(line);
-                client.run("MULTI");
-                client.run("PING");
-                let aborted = if protocol == 3 { nil(3) } else { testing::Reply::NullArray };
-                assert_eq!(client.run("EXEC"), aborted, "{line}");
-            }
-            other.run("DEL missing r new keyed counting ring");
+fn only_commands_with_an_effect_are_replicated_and_break_a_watch() {
+    with_append_only_client(|server, other| {
+        for line in [
+            "SET string x",
+            "BF.INSERT full ERROR 0.0001 CAPACITY 1 NONSCALING SEED 1 ITEMS a",
+            "BF.RESERVE k 0.01 100 SEED 7",
+            "BF.MADD k a b c",
+            "BF.INSERT keyed HASH siphash ITEMS a b",
+            "BF.RESERVE counting 0.01 100 COUNTING",
+            "BF.RESERVE ring 0.01 100 WINDOW 1000",
+        ] {
+            assert!(!other.run(line).is_error(), "{line}");
         }
+        let mut client = server.connect();
+        let mut has_effect = |line: &str| {
+            let state =
+                |other: &mut Connection| (append_only_length(server), other.info_number("rdb_changes_since_last_save"));
+            let before = state(other);
+            client.run("WATCH k full keyed counting ring string missing r new");
+            other.run(line);
+            let is_broken = client.pipeline(&["MULTI", "PING", "EXEC"])[2] == Reply::NullArray;
+            let after = state(other);
+            assert_eq!(
+                (after.0 > before.0, after.1 > before.1),
+                (is_broken, is_broken),
+                "{line}: {before:?}, {after:?}"
+            );
+            is_broken
+        };
+        UNCHANGED.iter().for_each(|line| assert!(!has_effect(line), "{line}"));
+        CHANGED.iter().for_each(|line| assert!(has_effect(line), "{line}"));
+        let length = append_only_length(server);
+        client.pipeline(&["MULTI", "BF.ADD new a", "BF.MADD new a a", "EXEC"]);
+        client.call(&["EVAL", "return redis.call('BF.MADD', KEYS[1], 'a', 'a')", "1", "new"]);
+        assert_eq!(append_only_length(server), length);
     });
 }
 

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{WHILE, absent, fill, hit, lasting, load, ok_if, token, wait_of, wait_with, with_filter, word};
+use super::{WHILE, fill, hit, lasting, load, token, wait_of, wait_with, with_filter, word};
 use testing::{Connection, array, bulk, eventually, integer, ok, with_client};
 
 /// BF.FETCH of the usual item, with FRESH equal to the longest lease.
@@ -49,36 +49,8 @@ fn without_the_key_one_caller_loads_and_all_get_the_new_value() {
 }
 
 #[test]
-fn loaded_values_are_valid_until_something_changes() {
+fn a_loaded_value_is_replaced_under_a_lease_and_valid_when_the_key_is_back() {
     with_client(|_, client| {
-        for (line, is_over) in [
-            ("BF.CHANGED {f} 42 {f}:42", true),
-            ("SET {f}:42 newer", true),
-            ("DEL {f}:42", true),
-            ("BF.ADD {f} 42", true),
-            ("BF.CLEAR {f}", true),
-            ("DEL {f}", true),
-            ("BF.ADD {f} 43", false),
-            ("BF.CHANGED {f} 43 {f}:43", false),
-            ("PEXPIRE {f}:42 100000", false),
-        ] {
-            for (what, believed) in [("VALUE new", hit("new")), ("NONE PX 10000000", absent())] {
-                with_an_old_value(client);
-                let lease = load(client, FRESH);
-                assert_eq!(fill(client, &lease, what), ok());
-                assert_eq!(client.run(FRESH), believed);
-                if what.starts_with("NONE") && ["DEL {f}:42", "PEXPIRE {f}:42 100000"].contains(&line) {
-                    continue;
-                }
-                client.run(line);
-                let reply = client.run(FRESH);
-                if is_over {
-                    assert_eq!(word(&reply), "load", "{line}: {what}");
-                } else {
-                    assert_eq!(reply, believed, "{line}: {what}");
-                }
-            }
-        }
         with_an_old_value(client);
         let lease = load(client, FRESH);
         assert_eq!(fill(client, &lease, "VALUE new"), ok());
@@ -88,33 +60,6 @@ fn loaded_values_are_valid_until_something_changes() {
         assert_eq!(word(&client.run(&format!("{FRESH} BACKOFF"))), "failed", "the value was not loaded again");
         client.run("SET {f}:feed 1");
         assert_eq!(client.run(FRESH), hit("new"), "the key is back");
-    });
-}
-
-#[test]
-fn only_fills_under_a_lease_without_the_key_are_valid() {
-    with_client(|_, client| {
-        // The lease was granted while the key existed.
-        with_an_old_value(client);
-        client.run("SET {f}:feed 1");
-        client.run("BF.CHANGED {f} 42 {f}:42");
-        let lease = load(client, FRESH);
-        client.run("DEL {f}:feed");
-        assert!(wait_of(&client.run(FRESH)) > 90_000);
-        assert_eq!(fill(client, &lease, "VALUE new"), ok());
-        assert_eq!(client.run(WHILE), hit("new"));
-        let lease = load(client, FRESH);
-
-        // Another caller has the cache key now, with a later lease.
-        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
-        let taken = load(client, FRESH);
-        assert_eq!(fill(client, &lease, "VALUE newer"), ok(), "nothing has changed");
-        assert_eq!(fill(client, &taken, "VALUE newest"), ok_if(false));
-        // And one without FRESH.
-        client.run("DEL {f}:42");
-        let lease = load(client, WHILE);
-        assert_eq!(fill(client, &lease, "VALUE plain"), ok());
-        load(client, FRESH);
     });
 }
 

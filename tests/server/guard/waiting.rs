@@ -39,24 +39,6 @@ fn a_waiter_whose_time_has_expired_is_told_to_ask_again() {
 }
 
 #[test]
-fn a_waiter_that_disconnects_gets_no_lease() {
-    with_client(|server, client| {
-        with_filter(client);
-        let lease = load(client, FETCH);
-        let mut clients = waiting(server, 4);
-        drop(clients.remove(0));
-        eventually("one waiter to be gone", || client.info_number("bf_bloom_waiting") == 3);
-        let id = id_of(client, &clients[0]);
-        assert_eq!(client.run(&format!("CLIENT KILL ID {id}")).number(), 1);
-        eventually("two waiters to be gone", || client.info_number("bf_bloom_waiting") == 2);
-        assert_eq!(fill(client, &lease, "GIVEUP"), ok());
-        let lease = token(&clients[1].receive().unwrap());
-        assert_eq!(fill(client, &lease, "VALUE row"), ok());
-        assert_eq!(clients[2].receive().unwrap(), hit("row"));
-    });
-}
-
-#[test]
 fn the_next_waiter_loads_if_the_first_is_killed_or_unblocked_as_the_lease_ends() {
     with_client(|server, client| {
         with_filter(client);
@@ -98,37 +80,6 @@ fn a_waiter_can_be_unblocked_by_hand() {
         assert_eq!(clients[2].receive().unwrap(), hit("row"));
         for client in &mut clients {
             assert_eq!(client.run("PING").text(), "PONG");
-        }
-    });
-}
-
-#[test]
-fn a_new_caller_does_not_overtake_the_waiters() {
-    with_client(|server, client| {
-        with_filter(client);
-        let lease = load(client, FETCH);
-        let mut clients = waiting(server, 1);
-        client.run("MULTI");
-        client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP"));
-        client.run(FETCH);
-        let replies = client.run("EXEC");
-        wait_of(&replies.elements()[1]);
-        token(&clients[0].receive().unwrap());
-    });
-}
-
-#[test]
-fn every_change_of_the_keys_answers_the_waiters() {
-    with_client(|server, client| {
-        for line in ["FLUSHALL", "SWAPDB 0 1", "SET {f}:42 v PX 1", "DEBUG RELOAD NOSAVE"] {
-            client.run("DEL {f}:42 {f}");
-            with_filter(client);
-            client.run("SAVE");
-            load(client, FETCH);
-            let mut clients = waiting(server, 2);
-            assert!(!client.run(line).is_error(), "{line}");
-            let first = clients[0].receive().unwrap();
-            assert!(["load", "hit"].contains(&word(&first).as_str()), "{line}: {first:?}");
         }
     });
 }
@@ -245,74 +196,59 @@ fn waiters_of_a_row_with_other_options_get_their_own_answers() {
 
 // Events that end a lease before it expires, so that one of its waiters loads at once.
 
+/// What a command means for the waiters of a row.
+#[derive(Clone, Copy, PartialEq)]
+enum Serves {
+    /// One of them loads, and the others wait for it. The earlier lease is void.
+    One,
+    /// The row is absent.
+    All,
+    None,
+}
+
 #[test]
-fn another_filter_at_the_key_lets_one_waiter_load() {
+fn each_change_of_a_filter_serves_the_waiters_whom_it_concerns() {
     with_client(|server, client| {
-        if !hears_everything(client) {
-            return; // The waiters wait until the lease ends.
-        }
-        for line in [
-            "RENAME {f}other {f}",
-            "COPY {f}other {f} REPLACE",
-            "DEL {f}",
-            "UNLINK {f}",
-            "PEXPIRE {f} 1",
-            "RENAME {f} {f}gone",
-            "FLUSHALL",
+        for (line, serves) in [
+            ("RENAME {f}other {f}", Serves::One),
+            ("COPY {f}other {f} REPLACE", Serves::One),
+            ("DEL {f}", Serves::One),
+            ("UNLINK {f}", Serves::One),
+            ("PEXPIRE {f} 1", Serves::One),
+            ("RENAME {f} {f}gone", Serves::One),
+            ("FLUSHALL", Serves::One),
+            ("SWAPDB 0 1", Serves::One),
+            ("DEBUG RELOAD", Serves::One),
+            ("BF.CLEAR {f}", Serves::All),
+            ("RENAME {f}empty {f}", Serves::All),
+            ("BF.ADD {f} 43", Serves::None),
+            ("BF.CHANGED {f} 44 {f}:44", Serves::None),
+            ("BF.MADD {f} 45 46", Serves::None),
+            ("EXPIRE {f} 1000", Serves::None),
         ] {
+            if serves != Serves::None && !hears_everything(client) {
+                continue; // The waiters wait until the lease ends.
+            }
             client.run("FLUSHALL");
             with_filter(client);
             client.run("BF.ADD {f}other 42");
-            let lease = load(client, FETCH);
-            let mut clients = waiting(server, 3);
-            assert!(!client.run(line).is_error(), "{line}");
-            let next = token(&clients[0].receive().unwrap());
-            assert_eq!(waiters(client), 2, "{line}: the others wait for that one");
-            assert_eq!(fill(client, &lease, "VALUE late"), nil(2), "{line}");
-            assert_eq!(fill(client, &next, "VALUE row"), ok(), "{line}");
-            clients[1..].iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row"), "{line}"));
-        }
-        assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
-    });
-}
-
-#[test]
-fn a_filter_that_lacks_the_item_answers_all_waiters() {
-    with_client(|server, client| {
-        if !hears_everything(client) {
-            return; // The waiters wait until the lease ends.
-        }
-        for line in ["BF.CLEAR {f}", "RENAME {f}empty {f}"] {
-            client.run("FLUSHALL");
-            with_filter(client);
             client.run("BF.RESERVE {f}empty 0.01 100");
-            load(client, FETCH);
+            let mut lease = load(client, FETCH);
             let mut clients = waiting(server, 3);
-            assert_eq!(client.run(line), ok());
-            clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent(), "{line}"));
-        }
-        // A new filter is empty.
-        client.run("FLUSHALL");
-        load(client, FETCH);
-        let mut clients = waiting(server, 3);
-        assert_eq!(client.run("BF.RESERVE {f} 0.01 100"), ok());
-        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
-    });
-}
-
-/// The filter itself is unchanged: the lease of another item holds, and its waiters keep waiting.
-#[test]
-fn a_command_that_adds_another_item_disturbs_no_waiter() {
-    with_client(|server, client| {
-        with_filter(client);
-        let lease = load(client, FETCH);
-        let mut clients = waiting(server, 2);
-        for line in ["BF.ADD {f} 43", "BF.CHANGED {f} 44 {f}:44", "BF.MADD {f} 45 46", "EXPIRE {f} 1000"] {
             assert!(!client.run(line).is_error(), "{line}");
+            let mut rest = &mut clients[..];
+            if serves == Serves::One {
+                let next = token(&rest[0].receive().unwrap());
+                assert_eq!(fill(client, &lease, "VALUE late"), nil(2), "{line}");
+                (lease, rest) = (next, &mut clients[1..]);
+            }
+            if serves != Serves::All {
+                assert_eq!(waiters(client), rest.len() as i64, "{line}: the others wait");
+                assert_eq!(fill(client, &lease, "VALUE row"), ok(), "{line}");
+            }
+            let answer = if serves == Serves::All { absent() } else { hit("row") };
+            rest.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), answer, "{line}"));
         }
-        assert_eq!(waiters(client), 2);
-        assert_eq!(fill(client, &lease, "VALUE row"), ok());
-        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row")));
     });
 }
 
@@ -354,6 +290,11 @@ fn a_filter_that_appears_lets_one_waiter_load() {
             &|client| _ = client.call(&restore),
             &|client| load_records(client, "{f}", &records),
         ];
+        // A new filter that lacks the item.
+        load(client, FETCH);
+        let mut clients = waiting(server, 3);
+        assert_eq!(client.run("BF.RESERVE {f} 0.01 100"), ok());
+        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
         for (number, make) in make.iter().enumerate() {
             client.run("DEL {f} {f}:42");
             client.run("BF.CHANGED {f} 42 {f}:42");
