@@ -96,14 +96,15 @@ fn the_layer_limit_bounds_the_growth() {
 /// A server whose append-only file holds a native filter and one of valkey-bloom's layout, each of thousands of layers.
 fn start_on_long_chains(program: &Path) -> (Server, Vec<String>) {
     let items = items(3000);
-    let line = |words: &str| {
+    let line = |words: &str, items: Vec<String>| {
         let words = words.split(' ').map(str::to_owned);
-        ["BF.INSERT".to_owned()].into_iter().chain(words).chain(["ITEMS".to_owned()]).chain(items.clone()).collect()
+        ["BF.INSERT".to_owned()].into_iter().chain(words).chain(["ITEMS".to_owned()]).chain(items).collect()
     };
     // As their primaries propagate them. Each filter adds slightly fewer items than it gets, because some are false positives.
-    let native: Vec<String> = line("native CAPACITY 1 ERROR 0.01 EXPANSION 1 SEED 1");
-    let theirs =
-        line("theirs CAPACITY 1 ERROR 1e-30 EXPANSION 1 TIGHTENING 0.9999999 SEED 00000000000000000000000000000007");
+    let native: Vec<String> = line("native CAPACITY 1 ERROR 0.01 EXPANSION 1 SEED 1", items.clone());
+    // More layers than a native filter may have, 4096.
+    let words = "theirs CAPACITY 1 ERROR 1e-30 EXPANSION 1 TIGHTENING 0.9999999 SEED 00000000000000000000000000000007";
+    let theirs: Vec<String> = line(words, (0..4500).map(|number| format!("item-{number}")).collect());
     let server = start_on_commands(program, &[], &encode([native, theirs]));
     (server, items)
 }

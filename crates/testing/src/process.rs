@@ -87,6 +87,12 @@ impl Builder {
         self
     }
 
+    /// Loads the module through the test module that makes its allocations fail and holds its timers, with this word in front.
+    pub fn with_faults(self, word: &str) -> Self {
+        let line = format!("loadmodule {} {word} {}", locate::fault_module().display(), locate::module().display());
+        self.without_module().line(line.replace("  ", " ").as_str())
+    }
+
     /// For a server older than 7.0.
     pub fn older(mut self) -> Self {
         self.debug_commands = "";

@@ -12,10 +12,12 @@ pub fn follow(replica: &mut Connection, primary: &Server) {
     eventually("the link to the primary", || replica.info("master_link_status") == "up");
 }
 
-/// Waits until the replica has received everything written so far.
+/// Waits until the replica has received everything written so far: it has the primary's replication ID and offset.
 pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     eventually("the replica to catch up", || {
-        replica.info("master_link_status") == "up"
+        replica.info("role") == "slave"
+            && replica.info("master_link_status") == "up"
+            && replica.info("master_replid") == primary.info("master_replid")
             && replica.info_number("slave_repl_offset") >= primary.info_number("master_repl_offset")
     });
 }

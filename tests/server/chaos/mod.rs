@@ -23,12 +23,10 @@ use draw::{DEFAULTS, Draw, Family, How, ITEMS, Layout, Op, SHAPES, Words, item_n
 use model::{Arrival, Filter, Item, KEYS, Limit, Model, Slot};
 use replies::{check_members, refuses_an_item, settle};
 
-use crate::fleet::{assert_equal, catch_up, cut_and_flood, follow};
+use crate::fleet::{assert_equal, cut_and_flood, follow};
 use crate::pending::{children, kill, no_child};
 use crate::reliability::scaled;
-use testing::{
-    Connection, Reply, Rng, Server, Stop, Version, eventually, fault_module, figures, module, ok, on_every_server,
-};
+use testing::{Connection, Reply, Rng, Server, Stop, Version, catch_up, eventually, figures, ok, on_every_server};
 
 /// The number of rounds per server.
 const ROUNDS: usize = 4;
@@ -309,9 +307,7 @@ impl Pair {
                 .line("auto-aof-rewrite-percentage 0")
                 .line("repl-backlog-size 128kb");
             if let Some(bytes) = pend_from {
-                let (faults, module) = (fault_module(), module());
-                let modules = format!("loadmodule {} PEND {bytes} {}", faults.display(), module.display());
-                builder = builder.without_module().line(&modules);
+                builder = builder.with_faults(&format!("PEND {bytes}"));
             }
             builder.line(line).start()
         };

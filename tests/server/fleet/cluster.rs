@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied};
+use super::{LAYOUTS, StopAtEnd, assert_equal, denied};
 use crate::reliability::scaled;
 use testing::nodes::{Client, Cluster, PATIENT, SLOTS, add_replica, id, pair, slot, state};
 use testing::{
-    Connection, Record, Reply, Rng, Server, Stop, Version, array, error, eventually, figures, integer, load_record,
-    load_records, next_record, ok, on_every_server, on_servers_with, records,
+    Connection, Record, Reply, Rng, Server, Stop, Version, array, catch_up, error, eventually, figures, integer,
+    load_record, load_records, next_record, ok, on_every_server, on_servers_with, records,
 };
 
 /// The number of slots that one `redis-cli --cluster reshard` moves.

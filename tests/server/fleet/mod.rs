@@ -16,7 +16,8 @@ use crate::transfer::contrary;
 
 use testing::nodes::{id, pair, slot, state};
 use testing::{
-    Connection, Reply, Rng, Server, Version, eventually, figures, integer, nil, ok, on_every_server, on_servers_with,
+    Connection, Reply, Rng, Server, Version, catch_up, eventually, figures, integer, nil, ok, on_every_server,
+    on_servers_with,
 };
 
 /// Every layout, hash and kind, with no items forgotten during a test: a name for keys, and the options of BF.INSERT, which override the
@@ -45,16 +46,6 @@ impl Drop for StopAtEnd<'_> {
 /// Makes a server a replica of another one, even if it is already a replica. Retries, because a server refuses this while it is loading.
 pub fn follow(replica: &mut Connection, port: u16) {
     eventually("REPLICAOF to be taken", || !replica.run(&format!("REPLICAOF 127.0.0.1 {port}")).is_error());
-}
-
-/// Waits until the replica has the primary's replication ID and offset.
-pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
-    eventually("the replica to have everything", || {
-        replica.info("role") == "slave"
-            && replica.info("master_link_status") == "up"
-            && replica.info("master_replid") == primary.info("master_replid")
-            && replica.info_number("slave_repl_offset") >= primary.info_number("master_repl_offset")
-    });
 }
 
 /// Compares two idle servers key by key and as a whole.

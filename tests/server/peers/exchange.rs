@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{Peer, Side, Stream, View, beside_redisbloom, beside_releases, extremes};
-use crate::fleet::{catch_up, follow};
+use crate::fleet::follow;
 use crate::persistence::rewrite_append_only_file;
 use crate::redisbloom::golden::{self, OF_ENCODING_3, filters, of_encoding_3};
 use crate::reliability::scaled;
 use testing::{
-    Connection, FOOTER, Server, Stop, dump, error, integer, load_record, ok, records, restore, rewritten_commands,
-    servers,
+    Connection, FOOTER, Server, Stop, catch_up, dump, error, integer, load_record, ok, records, restore,
+    rewritten_commands, servers,
 };
 
 // Append-only files that one module wrote and the other reads: original commands, the snapshot or the commands of a rewrite, and later

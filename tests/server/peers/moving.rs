@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Peer, Side, beside_redisbloom};
-use crate::fleet::{StopAtEnd, catch_up, follow};
-use testing::{Connection, Reply, Server, eventually, figures, integer, ok};
+use crate::fleet::{StopAtEnd, follow};
+use testing::{Connection, Reply, Server, catch_up, eventually, figures, integer, ok};
 
 /// The acknowledged items of each filter.
 type Kept = Mutex<BTreeMap<String, Vec<String>>>;

@@ -5,8 +5,7 @@ use super::{
     no_child, pending, reserve,
 };
 use testing::{
-    Connection, Server, Stop, catch_up, fault_module, follow, integer, module, ok, on_every_server,
-    with_append_only_file, with_client,
+    Connection, Server, Stop, catch_up, follow, integer, ok, on_every_server, with_append_only_file, with_client,
 };
 
 #[test]
@@ -296,8 +295,7 @@ fn a_rewritten_append_only_file_has_the_pending_adds() {
 #[test]
 fn adds_that_find_no_memory_to_pend_are_written() {
     on_every_server(|program| {
-        let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
-        let server = Server::with(program).without_module().line(&modules).start();
+        let server = Server::with(program).with_faults("").start();
         let mut client = server.connect();
         let expected = {
             reserve(&mut client, "k");

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use testing::{Connection, Server, catch_up, eventually, fault_module, follow, integer, module, ok, on_every_server};
+use testing::{Connection, Server, catch_up, eventually, follow, integer, ok, on_every_server};
 
 use super::{add, begin_endless_save, items, kill_child, no_child, pending};
 
@@ -27,8 +27,7 @@ struct Pair {
 
 /// A server whose layers of 32 KiB and more may have pending adds.
 fn start(program: &Path) -> (Server, Connection) {
-    let modules = format!("loadmodule {} PEND 32768 {}", fault_module().display(), module().display());
-    let server = Server::with(program).without_module().line(&modules).start();
+    let server = Server::with(program).with_faults("PEND 32768").start();
     let client = server.connect();
     (server, client)
 }

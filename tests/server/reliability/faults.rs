@@ -13,16 +13,15 @@ use std::path::Path;
 use super::LAYOUTS;
 use crate::persistence::rewrite_append_only_file;
 use testing::{
-    Builder, Connection, LAST_WORDS, Reply, Server, Stop, append_only_length, array, error, eventually, fault_module,
-    figures, integer, module, nil, ok, on_every_server, rewritten_commands, simple, words,
+    Builder, Connection, LAST_WORDS, Reply, Server, Stop, append_only_length, array, error, eventually, figures,
+    integer, nil, ok, on_every_server, rewritten_commands, simple, words,
 };
 
 type Words = Vec<Vec<u8>>;
 
 fn with_faults(program: &Path) -> Builder {
-    let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
     // Filters created by the same command are equal, because native ones get a fixed seed.
-    Server::with(program).without_module().line(&modules).line("bf.bloom-use-random-seed no")
+    Server::with(program).with_faults("").line("bf.bloom-use-random-seed no")
 }
 
 /// A command with numbered items after its arguments.

@@ -5,11 +5,7 @@ use std::fs;
 use super::golden::{Golden, goldens, server_with_goldens, unpacked};
 use crate::payload::Field::{self, Double, Text, Uint};
 use crate::payload::{fields_of_payload, payload_of_type};
-use crate::transfer::through_files_and_replicas;
-use testing::{
-    Reply, Server, array, digest, encode, integer, nil, ok, on_every_server, restore, simple, start_on_commands,
-    with_client,
-};
+use testing::{Reply, Server, array, digest, integer, nil, ok, on_every_server, restore, simple, with_client};
 
 /// The type and the fields of a golden filter: layers, expansion, rate, tightening, whether the seed is random; for each layer its capacity
 /// and its bitmap, which begins with 45 bytes: version, length, hashes, seed. The last layer has its items before the bitmap.
@@ -171,33 +167,5 @@ fn long_items_are_hashed_whole() {
             assert_eq!(client.call(&[b"BF.ADD".as_slice(), b"k", &item]), integer(1), "{length} bytes");
         }
         assert_eq!(digest(client, "k"), array([simple("0643ed4aceb14efd220233de1a5b012d937242f0")]));
-    });
-}
-
-/// A native filter has at most 4096 layers; valkey-bloom's can have more if the ratio is near 1. Clients can neither create nor load that
-/// many, so they are in a file.
-#[test]
-fn thousands_of_sub_filters_load_grow_and_save() {
-    on_every_server(|program| {
-        let one =
-            goldens().into_iter().find(|golden| golden.key == "empty-0.01-500").expect("a key of the data").payload;
-        // A full layer: expansion, rate, tightening, whether the seed is random, the number of layers, and 5000 times the layer.
-        let (filter, layer) = one.split_at(30);
-        let full = [&layer[..layer.len() - 16], &layer[layer.len() - 8..], &layer[layer.len() - 8..]].concat();
-        let mut payload = filter.to_vec();
-        payload[1..5].copy_from_slice(&1_u32.to_le_bytes());
-        payload[5..13].copy_from_slice(&1e-12_f64.to_le_bytes());
-        payload[13..21].copy_from_slice(&0.9999_f64.to_le_bytes());
-        payload[22..30].copy_from_slice(&5000_u64.to_le_bytes());
-        payload.extend(full.repeat(5000));
-        let commands: [&[&[u8]]; 2] = [&[b"BF.LOAD", b"k", &payload], &[b"BF.MADD", b"k", b"a", b"b", b"c"]];
-        let mut server = start_on_commands(program, &["rdbcompression no"], &encode(commands));
-        let mut client = server.connect();
-        assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(5001));
-        assert_eq!(client.run("BF.MEXISTS k a b c d"), array([1, 1, 1, 0].map(integer)));
-        let expected = digest(&mut client, "k");
-        through_files_and_replicas(program, &mut server, &|occasion, client| {
-            assert_eq!(digest(client, "k"), expected, "{occasion}");
-        });
     });
 }
