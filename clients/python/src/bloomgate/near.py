@@ -37,7 +37,7 @@ class NearCache:
         from cachetools import TTLCache
 
         if items < 1 or not 0 < seconds < float("inf"):
-            raise ValueError(f"a near cache must keep at least one item for more than 0 seconds, not {items!r} and {seconds!r}")
+            raise ValueError(f"a near cache has at least one item, for more than 0 seconds, not {items!r} and {seconds!r}")
         self.seconds = seconds
         self._values: Any = TTLCache(items, seconds)
         self._marks: dict[bytes, object] = {}

@@ -63,7 +63,7 @@ class Options:
     def of(cls, settings: BaseSettings, spider: str) -> Options:
         url = settings.get("BLOOMGATE_URL") or settings.get("REDIS_URL")
         if not url:
-            raise ValueError("set BLOOMGATE_URL to the server's address, such as redis://localhost:6379")
+            raise ValueError("BLOOMGATE_URL says where the server is: redis://localhost:6379")
         batch = settings.getint("BLOOMGATE_BATCH", cls.batch)
         if batch < 1:
             raise ValueError(f"BLOOMGATE_BATCH is 1 or more, not {batch}")

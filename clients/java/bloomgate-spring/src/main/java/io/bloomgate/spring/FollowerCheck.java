@@ -40,7 +40,7 @@ final class FollowerCheck {
                 if (isFollowed.isEmpty()) {
                     warn("no follower of its filter is alive", null);
                 } else if (!isSeen) {
-                    warn("its filter's follower deletes keys that this cache does not have: compare cache-key in its configuration "
+                    warn("the follower of its filter deletes other keys than this cache has: compare cache-key in its configuration "
                             + "with the prefix", null);
                 }
             } catch (RuntimeException error) {
