@@ -2,7 +2,7 @@
 //!
 //! The arguments of `loadmodule` set the defaults; redis.conf and CONFIG SET override them. Names of RedisBloom and valkey-bloom that mean
 //! the same as one of ours set the same value, so a redis.conf written for those modules still works. valkey-bloom's ratio and seed apply
-//! to filters of its layout; RedisBloom's settings of cuckoo filters have no effect.
+//! to filters of its layout.
 //!
 //! CONFIG GET shows a value, and CONFIG REWRITE writes it, under one of its names: the name in redis.conf, if there is one.
 
@@ -16,7 +16,7 @@ use bloomgate_filter::arguments::load_time::{self, LoadTime};
 use bloomgate_filter::arguments::numbers;
 use bloomgate_filter::hash::{Hasher, ItemHash};
 use bloomgate_filter::kinds::native::clamp_rate;
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, NativeSpec};
+use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, NativeSpec, RedisBloomCuckooSpec, redisbloom_cuckoo};
 use bloomgate_filter::{Scaling, Spec};
 use redis_module::{RedisString, raw};
 
@@ -35,13 +35,13 @@ static MAX_LEASES: Number = Number::new(65536, 1, 1 << 24);
 static LAYOUT: Choice<LayoutName> =
     Choice::new([(c"native", LayoutName::Native), (c"redisbloom", LayoutName::RedisBloom)]);
 static HASH: Choice<HashName> = Choice::new([(c"murmur3", HashName::Murmur3), (c"siphash", HashName::SipHash)]);
-/// RedisBloom's settings of cuckoo filters, which have no effect.
-static CUCKOO: [Number; 5] = [
-    Number::new(1024, i64::MIN, i64::MAX),
-    Number::new(2, i64::MIN, i64::MAX),
-    Number::new(20, i64::MIN, i64::MAX),
-    Number::new(1, i64::MIN, i64::MAX),
-    Number::new(32, i64::MIN, i64::MAX),
+/// The defaults of cuckoo filters: initial size, bucket size, iterations, expansion factor; and the number of expansions.
+static CUCKOO: [Shared; 5] = [
+    Shared::new(Format::Number { min: 2, max: redisbloom_cuckoo::CAPACITY_MAX }, 1024),
+    Shared::new(Format::Number { min: 1, max: redisbloom_cuckoo::BUCKET_SIZE_MAX }, 2),
+    Shared::new(Format::Number { min: 1, max: redisbloom_cuckoo::ITERATIONS_MAX }, 20),
+    Shared::new(Format::Number { min: 0, max: redisbloom_cuckoo::EXPANSION_MAX }, 1),
+    Shared::new(Format::Number { min: 1, max: 65536 }, 32),
 ];
 static USE_RANDOM_SEED: Switch = Switch::new(true);
 static DEFRAG_ENABLED: Switch = Switch::new(true);
@@ -49,11 +49,16 @@ static AUTO_CREATE: Switch = Switch::new(true);
 static HUGE_PAGES: Switch = Switch::new(true);
 
 /// The settings by their names, which the server shows with the module's prefix: `bf.error-rate`. Our name of a setting comes first.
-static NAMES: [Name; 9] = [
+static NAMES: [Name; 14] = [
     Name::new(c"error-rate", &ERROR_RATE),
     Name::new(c"initial-size", &INITIAL_SIZE),
     Name::new(c"expansion-factor", &EXPANSION_FACTOR),
     Name::new(c"max-filter-bytes", &MAX_FILTER_BYTES),
+    Name::new(c"cf-initial-size", &CUCKOO[0]),
+    Name::new(c"cf-bucket-size", &CUCKOO[1]),
+    Name::new(c"cf-max-iterations", &CUCKOO[2]),
+    Name::new(c"cf-expansion-factor", &CUCKOO[3]),
+    Name::new(c"cf-max-expansions", &CUCKOO[4]),
     Name::new(c"bloom-fp-rate", &ERROR_RATE),
     Name::new(c"bloom-capacity", &INITIAL_SIZE),
     Name::new(c"bloom-expansion", &EXPANSION_FACTOR),
@@ -69,19 +74,16 @@ static SWITCHES: [(&CStr, &Switch); 4] = [
 
 /// The first server that accepts setting names without a prefix, such as RedisBloom's: Redis 8.
 const UNPREFIXED_FROM: c_int = 0x0008_0000;
-static UNPREFIXED_NAMES: [Name; 3] = [
+static UNPREFIXED_NAMES: [Name; 8] = [
     Name::new(c"bf-error-rate", &ERROR_RATE),
     Name::new(c"bf-initial-size", &INITIAL_SIZE),
     Name::new(c"bf-expansion-factor", &EXPANSION_FACTOR),
+    Name::new(c"cf-initial-size", &CUCKOO[0]),
+    Name::new(c"cf-bucket-size", &CUCKOO[1]),
+    Name::new(c"cf-max-iterations", &CUCKOO[2]),
+    Name::new(c"cf-expansion-factor", &CUCKOO[3]),
+    Name::new(c"cf-max-expansions", &CUCKOO[4]),
 ];
-static UNPREFIXED_NUMBERS: [(&CStr, &Number); 5] = [
-    (c"cf-initial-size", &CUCKOO[0]),
-    (c"cf-bucket-size", &CUCKOO[1]),
-    (c"cf-max-iterations", &CUCKOO[2]),
-    (c"cf-expansion-factor", &CUCKOO[3]),
-    (c"cf-max-expansions", &CUCKOO[4]),
-];
-
 thread_local! {
     /// Random bytes for the seed of the next filter, derived when a command needs them, and how many more seeds of four bytes there are.
     static ENTROPY: Cell<Option<([u8; 32], u8)>> = const { Cell::new(None) };
@@ -124,6 +126,18 @@ pub fn defaults(context: Context, origin: Origin) -> Defaults {
         has_random_seeds: USE_RANDOM_SEED.is_on(),
         must_obey: origin.is_effect(),
     }
+}
+
+/// The definition of a cuckoo filter that a command creates without options. A capacity below two buckets is raised to it.
+pub fn cuckoo_defaults() -> RedisBloomCuckooSpec {
+    let [capacity, bucket_size, iterations, expansion, _] = CUCKOO.each_ref().map(Shared::number);
+    RedisBloomCuckooSpec { capacity: capacity.max(bucket_size * 2), bucket_size, iterations, expansion }
+}
+
+/// The number of sub-filters from which on a cuckoo filter refuses all adds of clients.
+pub fn cuckoo_expansions() -> u64 {
+    let [.., expansions] = &CUCKOO;
+    expansions.number()
 }
 
 /// Discards the random bytes with which a filter was created: a seed of four, or all.
@@ -170,7 +184,7 @@ pub fn max_filter_bytes() -> u64 {
 /// Applies the arguments of `loadmodule`: they become the defaults of the settings that are registered next.
 /// The error is a line for the log with the wrong argument and the reason.
 pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> {
-    let LoadTime { rate, initial_size, expansion, unless_loaded: _, without_effect } = load_time::parse(words.words())?;
+    let LoadTime { rate, initial_size, expansion, unless_loaded: _, cuckoo } = load_time::parse(words.words())?;
     if let Some(rate) = rate {
         ERROR_RATE.preset(clamped(rate, context).to_bits());
     }
@@ -180,9 +194,8 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
     if let Some(expansion) = expansion {
         EXPANSION_FACTOR.preset(expansion.unsigned_abs());
     }
-    for name in without_effect {
-        context
-            .log(LogLevel::Warning, format_args!("bloomgate: {name} has no effect: cuckoo filters are not supported"));
+    for (setting, value) in CUCKOO.iter().zip(cuckoo) {
+        value.into_iter().for_each(|value| setting.preset(value));
     }
     Ok(())
 }
@@ -203,7 +216,6 @@ pub fn register(context: Context) -> Result<(), String> {
     if server_version() >= UNPREFIXED_FROM && !is_valkey(context) {
         let unprefixed = raw::REDISMODULE_CONFIG_UNPREFIXED;
         UNPREFIXED_NAMES.iter().for_each(|name| _ = name.register(context, unprefixed));
-        UNPREFIXED_NUMBERS.iter().for_each(|(name, number)| _ = number.register(context, name, unprefixed));
     }
     LOADING.store(true, Relaxed);
     let loaded = api::load_settings(context) == OK;

@@ -218,10 +218,10 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
     display_text: null(),
 };
 
-/// Registers commands, in the category `bloom` if the server supports a module's own categories.
+/// Registers commands, in the categories `bloom` and `cuckoo` if the server supports a module's own categories.
 /// The error is a line for the log.
 pub fn register(context: Context, commands: &[Command]) -> Result<(), String> {
-    let has_category = api::add_category(context, c"bloom") == OK;
+    let has_category = [c"bloom", c"cuckoo"].into_iter().all(|name| api::add_category(context, name) == OK);
     commands.iter().try_for_each(|command| register_command(context, command, has_category))
 }
 
@@ -250,8 +250,13 @@ fn register_command(context: Context, command: &Command, has_category: bool) -> 
         Access::Read | Access::Inspect => "read",
         Access::Write | Access::Release | Access::Fetch | Access::Fill => "write",
     };
-    let (fast, bloom) = (if command.is_fast { " fast" } else { "" }, if has_category { " bloom" } else { "" });
-    let categories = format!("{category}{fast}{bloom}");
+    let fast = if command.is_fast { " fast" } else { "" };
+    let family = match has_category {
+        false => "",
+        true if command.name.to_bytes().starts_with(b"cf.") => " cuckoo",
+        true => " bloom",
+    };
+    let categories = format!("{category}{fast}{family}");
     // SAFETY: the command is one of this module, during OnLoad.
     unsafe {
         if describe(registered, command) != OK {

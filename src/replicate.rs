@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use bloomgate_filter::kinds::BucketStart;
 use bloomgate_filter::kinds::effect::{self, ArgToken, Number};
+use bloomgate_filter::kinds::{BucketStart, RedisBloomCuckooSpec};
 use bloomgate_filter::{Error, Spec};
 use redis_module::{RedisString, raw};
 
@@ -136,6 +136,23 @@ fn insert_known(context: Context, key: Arg<'_>, option: &str, items: &NewItems<'
     let mut words = OwnedWords::new();
     ["NOCREATE", option, "ITEMS"].into_iter().for_each(|word| words.push_bytes(word.as_bytes()));
     send(context, c"BF.INSERT", key, words.strings(), items.words());
+}
+
+/// Propagates the creation of a cuckoo filter with everything that defines it.
+pub fn cuckoo_created(context: Context, key: Arg<'_>, spec: &RedisBloomCuckooSpec) {
+    let mut words = OwnedWords::new();
+    spec.encode_args(|word| words.push(word));
+    send(context, c"CF.RESERVE", key, words.strings(), &[]);
+}
+
+/// Propagates items that an existing cuckoo filter has stored.
+pub fn cuckoo_added(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
+    if items.len() <= 1 {
+        return send(context, c"CF.ADD", key, &[], items.words());
+    }
+    let mut words = OwnedWords::new();
+    [&b"NOCREATE"[..], b"ITEMS"].into_iter().for_each(|word| words.push_bytes(word));
+    send(context, c"CF.INSERT", key, words.strings(), items.words());
 }
 
 /// Propagates a turn of a ring.

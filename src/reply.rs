@@ -38,6 +38,11 @@ pub fn integer(context: Context, number: u64) {
     api::reply_integer(context, i64::try_from(number).unwrap_or(i64::MAX));
 }
 
+/// Replies with -1, for an item that a full cuckoo filter refused.
+pub fn minus_one(context: Context) {
+    api::reply_integer(context, -1);
+}
+
 /// Replies with a fraction. RESP2 has strings of 17 digits, as the server formats them.
 pub fn fraction(context: Context, number: f64) {
     api::reply_double(context, number);

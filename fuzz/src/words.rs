@@ -165,7 +165,7 @@ pub fn check(input: &[u8]) {
         Parsed::LoadTime(load_time) => {
             assert!(load_time.rate.is_none_or(is_rate));
             assert!(load_time.initial_size.is_none_or(|size| (1..=load_time::INITIAL_SIZE_MAX).contains(&size)));
-            assert!(words.len() % 2 == 1 && load_time.without_effect.len() <= words.len() / 2);
+            assert!(words.len() % 2 == 1 && load_time.cuckoo.iter().flatten().all(|number| *number <= 1 << 30));
         }
         Parsed::Refused(refusal) => of_refusal(&words, *refusal),
         Parsed::LoadTimeRefused(line) => assert!(!line.is_empty() && line.len() <= 3 * input.len() + 100, "{line}"),
@@ -429,7 +429,6 @@ fn letters_of_any_case(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
         Parsed::Reserve(creation) => Parsed::Reserve(without_raw_seed(creation)),
         Parsed::Insert(creation, items) => Parsed::Insert(creation.map(without_raw_seed), items),
         Parsed::Plan(asked) => Parsed::Plan(plan::Asked { spec: without_raw_seed_in(asked.spec), ..asked }),
-        Parsed::LoadTime(load_time) => Parsed::LoadTime(load_time::LoadTime { without_effect: vec![], ..load_time }),
         // The log line contains the argument.
         Parsed::LoadTimeRefused(_) => Parsed::LoadTimeRefused(String::new()),
         other => other,

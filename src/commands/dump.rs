@@ -125,6 +125,9 @@ fn resume(
             // A header creates a filter. A repeated header can be recognised only in our own dumps.
             return Err(Refusal::BadData);
         }
+        if writer.is_cuckoo() {
+            return Err(Refusal::WrongType);
+        }
         let is_redisbloom = writer.has_redisbloom_layout();
         let generation = writer.generation();
         let progress = if origin.is_effect() {

@@ -2,6 +2,7 @@
 
 mod add;
 mod clear;
+mod cuckoo;
 mod delete;
 mod dispatch;
 mod dump;

@@ -1,7 +1,7 @@
 //! The table of commands: the arguments, flags and documentation of each.
 
 use super::dispatch::handler;
-use super::{add, clear, delete, dump, guard, info, key_positions, lookup, merge};
+use super::{add, clear, cuckoo, delete, dump, guard, info, key_positions, lookup, merge};
 use crate::registration::{Access, Argument, Command, Keys};
 
 const RATE: Argument = Argument::double(c"error_rate");
@@ -21,6 +21,25 @@ const PAIRS: Argument = Argument::block(c"pair", &[ITEM, CACHE_KEY]).after(c"ITE
 const WHILE: Argument = Argument::key(c"while", 2).after(c"WHILE").optional();
 const FRESH: Argument = Argument::integer(c"fresh").after(c"FRESH").optional();
 const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional();
+const CAPACITY_OPTION: Argument = CAPACITY.after(c"CAPACITY").optional();
+const BUCKET_SIZE: Argument = Argument::integer(c"bucketsize").after(c"BUCKETSIZE").optional();
+const MAX_ITERATIONS: Argument = Argument::integer(c"maxiterations").after(c"MAXITERATIONS").optional();
+const EXPANSION: Argument = Argument::integer(c"expansion").after(c"EXPANSION").optional();
+const NOCREATE: Argument = Argument::flag(c"nocreate", c"NOCREATE");
+const ITEMS: Argument = ITEM.after(c"ITEMS").repeated();
+
+/// The fields that most commands of cuckoo filters share.
+const CUCKOO: Command = Command {
+    name: c"",
+    handler: None,
+    access: Access::Read,
+    keys: Keys::First,
+    is_fast: false,
+    summary: c"",
+    complexity: c"O(1)",
+    since: c"1.0.0",
+    arguments: &[],
+};
 
 /// Every command of the module. Registration derives the arity from the arguments, and adds the options of BF.RESERVE, BF.INSERT and
 /// BF.PLAN from the table in `arguments::options`.
@@ -331,5 +350,126 @@ pub const COMMANDS: &[Command] = &[
         complexity: c"O(N), where N is the size of the data",
         since: c"1.0.0",
         arguments: &[Argument::KEY, Argument::integer(c"iterator"), Argument::string(c"data")],
+    },
+    Command {
+        name: c"cf.reserve",
+        handler: handler!(effect cuckoo::reserve),
+        access: Access::Write,
+        is_fast: true,
+        summary: c"Creates an empty cuckoo filter",
+        arguments: &[Argument::KEY, CAPACITY, BUCKET_SIZE, MAX_ITERATIONS, EXPANSION],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.add",
+        handler: handler!(effect cuckoo::add),
+        access: Access::Write,
+        summary: c"Adds an item to a cuckoo filter, which is created if it does not exist",
+        complexity: c"O(N + I), where N is the number of sub-filters and I that of iterations",
+        arguments: &[Argument::KEY, ITEM],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.addnx",
+        handler: handler!(effect cuckoo::addnx),
+        access: Access::Write,
+        summary: c"Adds an item to a cuckoo filter, which is created if it does not exist, unless the item is found",
+        complexity: c"O(N + I), where N is the number of sub-filters and I that of iterations",
+        arguments: &[Argument::KEY, ITEM],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.insert",
+        handler: handler!(effect cuckoo::insert),
+        access: Access::Write,
+        summary: c"Adds items to a cuckoo filter, which is created if it does not exist",
+        complexity: c"O(M * (N + I)), where M is the number of items, N that of sub-filters, I that of iterations",
+        arguments: &[Argument::KEY, CAPACITY_OPTION, NOCREATE, ITEMS],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.insertnx",
+        handler: handler!(effect cuckoo::insertnx),
+        access: Access::Write,
+        summary: c"Adds the items that are not found to a cuckoo filter, which is created if it does not exist",
+        complexity: c"O(M * (N + I)), where M is the number of items, N that of sub-filters, I that of iterations",
+        arguments: &[Argument::KEY, CAPACITY_OPTION, NOCREATE, ITEMS],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.exists",
+        handler: handler!(cuckoo::exists),
+        summary: c"Returns whether an item may be in a cuckoo filter; a no is certain",
+        complexity: c"O(N), where N is the number of sub-filters",
+        arguments: &[Argument::KEY, ITEM],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.mexists",
+        handler: handler!(cuckoo::mexists),
+        summary: c"Returns for each item whether it may be in a cuckoo filter; a no is certain",
+        complexity: c"O(M * N), where M is the number of items and N the number of sub-filters",
+        arguments: &[Argument::KEY, ITEM.repeated()],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.count",
+        handler: handler!(cuckoo::count),
+        summary: c"Returns how often an item may be in a cuckoo filter",
+        complexity: c"O(N), where N is the number of sub-filters",
+        arguments: &[Argument::KEY, ITEM],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.del",
+        handler: handler!(effect cuckoo::del),
+        access: Access::Release,
+        summary: c"Deletes an item from a cuckoo filter once, and returns whether it was found",
+        complexity: c"O(N), where N is the number of sub-filters",
+        arguments: &[Argument::KEY, ITEM],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.compact",
+        handler: handler!(effect cuckoo::compact),
+        access: Access::Release,
+        summary: c"Moves the items of a cuckoo filter to its older sub-filters, and frees those that are empty then",
+        complexity: c"O(N), where N is the size of the filter",
+        arguments: &[Argument::KEY],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.info",
+        handler: handler!(cuckoo::info),
+        access: Access::Inspect,
+        is_fast: true,
+        summary: c"Returns the size of a cuckoo filter, its items, and its parameters",
+        arguments: &[Argument::KEY],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.debug",
+        handler: handler!(cuckoo::debug),
+        access: Access::Inspect,
+        summary: c"Returns the numbers of CF.INFO as one line",
+        arguments: &[Argument::KEY],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.scandump",
+        handler: handler!(cuckoo::scandump),
+        summary: c"Dumps a cuckoo filter record by record",
+        complexity: c"O(N), where N is the size of a record",
+        arguments: &[Argument::KEY, Argument::integer(c"iterator")],
+        ..CUCKOO
+    },
+    Command {
+        name: c"cf.loadchunk",
+        handler: handler!(effect cuckoo::loadchunk),
+        access: Access::Write,
+        summary: c"Restores a cuckoo filter record by record; a rewritten AOF contains this command",
+        complexity: c"O(N), where N is the size of the data",
+        arguments: &[Argument::KEY, Argument::integer(c"iterator"), Argument::string(c"data")],
+        ..CUCKOO
     },
 ];

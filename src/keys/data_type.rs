@@ -45,8 +45,18 @@ static TYPES: [Type; 3] = [
     Type::new(StoredAs::RedisBloom, Some(load_redisbloom)),
     Type::new(StoredAs::ValkeyBloom, Some(load_valkey_bloom)),
 ];
+static CUCKOO: Type = Type::new(StoredAs::RedisBloomCuckoo, Some(load_cuckoo));
 
-/// Whether a handle of the server belongs to one of our types.
+fn types() -> impl Iterator<Item = &'static Type> {
+    TYPES.iter().chain([&CUCKOO])
+}
+
+/// Whether a handle of the server belongs to the type of cuckoo filters.
+pub(super) fn is_cuckoo(raw: *mut raw::RedisModuleType) -> bool {
+    !raw.is_null() && raw == CUCKOO.raw()
+}
+
+/// Whether a handle of the server belongs to a type of Bloom filters, or of filters that are arriving.
 #[inline]
 pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
     !raw.is_null() && TYPES.iter().any(|own| raw == own.raw())
@@ -54,13 +64,13 @@ pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
 
 /// The server's handle of a type.
 pub(super) fn raw_type(stored_as: StoredAs) -> *mut raw::RedisModuleType {
-    TYPES.iter().find(|own| own.stored_as == stored_as).map_or(null_mut(), Type::raw)
+    types().find(|own| own.stored_as == stored_as).map_or(null_mut(), Type::raw)
 }
 
 /// Registers the types.
 /// The error is a line for the log.
 pub fn register(context: Context) -> Result<(), String> {
-    TYPES.iter().try_for_each(|own| register_type(context, own))
+    types().try_for_each(|own| register_type(context, own))
 }
 
 fn register_type(context: Context, own: &Type) -> Result<(), String> {
@@ -89,7 +99,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
     own.raw.store(raw, Relaxed);
     let refused = || {
         format!(
-            "the server refuses the type '{}': is another module of Bloom filters loaded?",
+            "the server refuses the type '{}': is another module of such filters loaded?",
             own.stored_as.name().to_string_lossy()
         )
     };
@@ -119,6 +129,10 @@ unsafe extern "C" fn load_redisbloom(io: *mut raw::RedisModuleIO, encoding: c_in
 
 unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
     load(io, StoredAs::ValkeyBloom, encoding)
+}
+
+unsafe extern "C" fn load_cuckoo(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    load(io, StoredAs::RedisBloomCuckoo, encoding)
 }
 
 /// The ceiling applies to a client's RESTORE, not to a snapshot, the AOF or a primary's stream. A callback does not see a client, but

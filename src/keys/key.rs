@@ -10,6 +10,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::null_mut;
 
 use bloomgate_filter::format::Arrival;
+use bloomgate_filter::kinds::RedisBloomCuckooFilter;
 use bloomgate_filter::{Filter, Value};
 use redis_module::{RedisString, raw};
 
@@ -156,6 +157,33 @@ impl<'a> OpenKey<'a> {
                 return Ok(Some(Place::of(api::value(self.raw))));
             }
         }
+        self.no_place()
+    }
+
+    /// Where the cuckoo filter is that the key holds, complete or arriving; `None` if the key is missing.
+    fn cuckoo_place(&self) -> Result<Option<Place>, Refusal> {
+        if self.raw.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: as in `place`, and nothing writes to the value meanwhile.
+        unsafe {
+            let value_type = api::module_type(self.raw);
+            if data_type::is_cuckoo(value_type) {
+                return Ok(Some(Place::of(api::value(self.raw))));
+            }
+            if data_type::is_ours(value_type)
+                && let Place::Full(stored) = Place::of(api::value(self.raw))
+                && stored.as_ref().value.is_cuckoo()
+            {
+                return Ok(Some(Place::Full(stored)));
+            }
+        }
+        self.no_place()
+    }
+
+    /// Whether a key without such a value is missing.
+    #[inline]
+    fn no_place(&self) -> Result<Option<Place>, Refusal> {
         if self.raw_type() == raw::REDISMODULE_KEYTYPE_EMPTY { Ok(None) } else { Err(Refusal::WrongType) }
     }
 }
@@ -208,6 +236,18 @@ impl<'a> ReadKey<'a> {
     #[inline]
     pub fn filter(&self) -> Result<Option<&Filter>, Refusal> {
         self.stored()?.map(|stored| filter_of(&stored.value)).transpose()
+    }
+}
+
+impl ReadKey<'_> {
+    /// The cuckoo filter; `None` if the key is missing.
+    pub fn cuckoo(&self) -> Result<Option<&RedisBloomCuckooFilter>, Refusal> {
+        let Some(place) = self.key.cuckoo_place()? else { return Ok(None) };
+        // SAFETY: as in `stored`.
+        match unsafe { &place.read(&self.view).value } {
+            Value::Cuckoo(filter) => Ok(Some(filter)),
+            _ => Err(Refusal::StillLoading),
+        }
     }
 }
 
@@ -271,6 +311,12 @@ impl<'a> WriteKey<'a> {
     #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
         let place = self.key.place()?;
+        self.writer_at(place)
+    }
+
+    /// The cuckoo filter, complete or arriving, open for writing; `None` if the key is missing.
+    pub fn cuckoo_writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
+        let place = self.key.cuckoo_place()?;
         self.writer_at(place)
     }
 

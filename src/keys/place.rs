@@ -234,8 +234,11 @@ impl Place {
                         stored = mover.moved(stored.cast()).map_or(stored, NonNull::cast);
                     }
                     // An arriving filter is short-lived: only its own block is moved.
-                    let Value::Filter(filter) = &mut stored.as_mut().value else { return (Self::Full(stored), None) };
-                    let next = filter.relocate(first, mover);
+                    let next = match &mut stored.as_mut().value {
+                        Value::Filter(filter) => filter.relocate(first, mover),
+                        Value::Cuckoo(filter) => filter.relocate(first, mover),
+                        Value::Arriving(_) => None,
+                    };
                     (Self::Full(stored), next)
                 }
                 Self::Packed(mut packed) => {

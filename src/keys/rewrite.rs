@@ -20,10 +20,11 @@ use crate::context::Context;
 /// Writes a value to the AOF. The callback cannot return an error, so a child that has no memory for a record exits, and the server keeps
 /// its old file.
 pub fn emit(io: Io, key: Arg<'_>, stored: &Stored) {
+    let loadchunk = if stored.value.is_cuckoo() { c"CF.LOADCHUNK" } else { c"BF.LOADCHUNK" };
     let emitted = stored.value.for_each_record(stored.generation, |record| {
         match record {
             AofRecord::Chunk { iterator, data } => {
-                api::emit_chunk(io, c"BF.LOADCHUNK", key, iterator.cast_signed(), data);
+                api::emit_chunk(io, loadchunk, key, iterator.cast_signed(), data);
             }
             AofRecord::Small(data) => api::emit_bytes(io, c"BF.LOAD", key, data),
             AofRecord::Whole(filter) => match Record::of(filter)?.and_then(|record| record.string) {

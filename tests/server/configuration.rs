@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testing::{Connection, Server, Stop, array, integer, nil, ok, on_every_server, with_client};
+use testing::{Connection, Server, Stop, array, error, integer, nil, ok, on_every_server, with_client};
 
 const DEFAULTS: [(&str, &str); 4] =
     [("bf.error-rate", "0.01"), ("bf.initial-size", "100"), ("bf.expansion-factor", "2"), ("bf.max-filter-bytes", "0")];
@@ -101,9 +101,10 @@ fn rates_beyond_the_useful_ones_are_clamped_with_a_warning() {
 #[test]
 fn load_time_words_change_the_defaults_or_refuse_the_load_with_a_reason() {
     on_every_server(|program| {
-        for words in
-            ["initial_size 777 Error_Rate 2e-3 CF_MAX_EXPANSIONS 32", "bf-error-rate 0.002 BF-Initial-Size 777"]
-        {
+        for words in [
+            "initial_size 777 Error_Rate 2e-3 CF_MAX_EXPANSIONS 1 CF-Bucket-Size 4",
+            "bf-error-rate 0.002 BF-Initial-Size 777 cf-max-expansions 1 cf-bucket-size 4",
+        ] {
             let server = Server::with(program).module_words(words).start();
             let mut client = server.connect();
             assert_eq!(
@@ -113,10 +114,9 @@ fn load_time_words_change_the_defaults_or_refuse_the_load_with_a_reason() {
             );
             client.run("BF.ADD k x");
             assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(777)]), "{words}");
-            let log = server.log();
-            let warns =
-                |line: &str| line.contains(" # ") && line.contains("CF_MAX_EXPANSIONS has no effect: cuckoo filters");
-            assert_eq!(log.lines().any(warns), words.contains("CF_MAX"), "{log}");
+            client.run("CF.RESERVE cuckoo 100");
+            assert_eq!(client.run("CF.INFO cuckoo").field("Bucket size"), &integer(4), "{words}");
+            assert_eq!(client.run("CF.ADD cuckoo x"), error("Maximum expansions reached"), "{words}");
         }
         for (words, reason) in [
             ("INITIAL_SIZE 100 ERROR_RATE", "load-time words come in pairs, 'ERROR_RATE' has no value"),

@@ -20,6 +20,7 @@ mod chaos;
 mod clock;
 mod configuration;
 mod counting;
+mod cuckoo;
 mod debian;
 mod deleting;
 mod every_filter;

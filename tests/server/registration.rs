@@ -10,7 +10,7 @@ use testing::{
 
 /// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of RedisBloom, or of
 /// bloomgate, that introduced it.
-const COMMANDS: [(&str, i64, bool, bool, bool, &str); 14] = [
+const COMMANDS: [(&str, i64, bool, bool, bool, &str); 28] = [
     ("bf.reserve", -4, true, true, false, "1.0.0"),
     ("bf.add", 3, true, true, false, "1.0.0"),
     ("bf.madd", -3, true, true, false, "1.0.0"),
@@ -25,6 +25,20 @@ const COMMANDS: [(&str, i64, bool, bool, bool, &str); 14] = [
     ("bf.mdel", -3, true, false, false, ""),
     ("bf.count", 3, false, false, true, ""),
     ("bf.rotate", -2, true, true, false, ""),
+    ("cf.reserve", -3, true, true, false, "1.0.0"),
+    ("cf.add", 3, true, true, false, "1.0.0"),
+    ("cf.addnx", 3, true, true, false, "1.0.0"),
+    ("cf.insert", -4, true, true, false, "1.0.0"),
+    ("cf.insertnx", -4, true, true, false, "1.0.0"),
+    ("cf.exists", 3, false, false, true, "1.0.0"),
+    ("cf.mexists", -3, false, false, true, "1.0.0"),
+    ("cf.count", 3, false, false, true, "1.0.0"),
+    ("cf.del", 3, true, false, false, "1.0.0"),
+    ("cf.compact", 2, true, false, false, "1.0.0"),
+    ("cf.info", 2, false, false, true, "1.0.0"),
+    ("cf.debug", 2, false, false, true, "1.0.0"),
+    ("cf.scandump", 3, false, false, true, "1.0.0"),
+    ("cf.loadchunk", 4, true, true, false, "1.0.0"),
 ];
 
 /// Name and arity of the guard's commands, whose keys are not a single range.
@@ -69,7 +83,8 @@ fn commands_have_arity_flags_and_keys() {
             assert_eq!(specs.len(), 1, "{name}");
             let flags = texts(specs[0].field("flags"));
             assert!(flags.contains(&if writes { "RW" } else { "RO" }.to_owned()), "{name}: {flags:?}");
-            assert!(flags.contains(&"delete".to_owned()) == name.ends_with("del"), "{name}: {flags:?}");
+            let frees = name.ends_with("del") || name == "cf.compact";
+            assert!(flags.contains(&"delete".to_owned()) == frees, "{name}: {flags:?}");
             assert_eq!(specs[0].field("begin_search").field("spec").field("index").number(), 1, "{name}");
             assert_eq!(specs[0].field("find_keys").field("spec").field("lastkey").number(), 0, "{name}");
         }
@@ -87,7 +102,7 @@ fn commands_have_tips_for_clients_that_cache() {
             let reply = client.run(&format!("COMMAND INFO {name}"));
             texts(&reply.elements()[0].elements()[7])
         };
-        for name in ["bf.info", "bf.debug", "bf.stats"] {
+        for name in ["bf.info", "bf.debug", "bf.stats", "cf.info", "cf.debug"] {
             assert_eq!(tips(client, name), ["dont_cache"], "{name}");
         }
         for name in ["bf.fetch", "bf.mfetch"] {
@@ -127,9 +142,15 @@ fn commands_are_documented() {
             assert_eq!(docs.field("module").text(), "bf", "{name}");
             let arguments = arguments(client, name);
             assert_eq!(arguments[0], "key", "{name}");
-            assert!(arity.abs() != 3 || arguments.len() == 2 || name == "bf.info", "{name}: {arguments:?}");
+            assert!(
+                arity.abs() != 3 || arguments.len() == 2 || ["bf.info", "cf.reserve"].contains(&name),
+                "{name}: {arguments:?}"
+            );
         }
         assert_eq!(arguments(client, "bf.add"), ["key", "item"]);
+        let options = ["key", "capacity", "bucketsize", "maxiterations", "expansion"];
+        assert_eq!(arguments(client, "cf.reserve"), options);
+        assert_eq!(arguments(client, "cf.insert"), ["key", "capacity", "nocreate", "item"]);
         let mut docs = |name: &str| format!("{:?}", client.run(&format!("COMMAND DOCS {name}"))).to_lowercase();
         let reserve = docs("bf.reserve");
         for word in [
@@ -194,9 +215,10 @@ fn every_command_is_in_the_category_of_the_module_where_the_server_has_one() {
         assert!(names.len() > COMMANDS.len(), "{names:?}");
         for name in names.iter().filter(|_| has_own) {
             let arity = client.run(&format!("COMMAND INFO {name}")).elements()[0].elements()[1].number();
-            assert!(may_run(&mut client, "+@bloom", name, arity), "{name}");
+            let category = if name.starts_with("cf.") { "cuckoo" } else { "bloom" };
+            assert!(may_run(&mut client, &format!("+@{category}"), name, arity), "{name}");
             if version.lists_module_commands_in_categories() {
-                assert!(texts(&client.run("ACL CAT bloom")).contains(name), "{name}");
+                assert!(texts(&client.run(&format!("ACL CAT {category}"))).contains(name), "{name}");
             }
         }
     });

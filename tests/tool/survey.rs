@@ -142,9 +142,11 @@ fn filters_of_redisbloom_itself_equal_their_replicas() {
             add(&mut there, words.split(' ').next().unwrap());
         }
         there.pipeline(&["BF.ADD untouched x", "SELECT 3", "BF.ADD three x", "CF.ADD cuckoo x"]);
+        assert!(run(["survey", "--url", &url(&theirs)]).success().text().contains("cuckoo filters of RedisBloom"));
+        there.run("CMS.INITBYDIM sketch 9 9");
         let ended = run(["survey", "--url", &url(&theirs)]).refused("move or delete them first");
-        assert!(ended.text().contains("MBbloomCF in database 3: cuckoo\n"), "{ended:?}");
-        there.pipeline(&["DEL cuckoo", "SELECT 0"]);
+        assert!(ended.text().contains("CMSk-TYPE in database 3: sketch\n"), "{ended:?}");
+        there.pipeline(&["DEL sketch", "SELECT 0"]);
         let ours = Server::start(program);
         let mut here = ours.connect();
         follow(&mut here, &theirs);

@@ -2,21 +2,18 @@
 //! RedisBloom 8 also accepts the names of its settings, and deprecates the older names in capitals.
 
 use super::{is, numbers};
+use crate::kinds::redisbloom_cuckoo::{self, BUCKET_SIZE_MAX, CAPACITY_MAX, ITERATIONS_MAX};
 
 /// The largest default capacity.
 pub const INITIAL_SIZE_MAX: i64 = 1 << 30;
 
-/// RedisBloom's arguments for its other types, which users may have in their configuration.
-const WITHOUT_EFFECT: [&str; 9] = [
-    "CF_INITIAL_SIZE",
-    "CF_BUCKET_SIZE",
-    "CF_MAX_ITERATIONS",
-    "CF_MAX_EXPANSIONS",
-    "CF-INITIAL-SIZE",
-    "CF-BUCKET-SIZE",
-    "CF-MAX-ITERATIONS",
-    "CF-EXPANSION-FACTOR",
-    "CF-MAX-EXPANSIONS",
+/// The arguments of cuckoo filters: the deprecated name and that of the setting, and the range.
+const CUCKOO: [(&str, &str, u64, u64); 5] = [
+    ("CF_INITIAL_SIZE", "CF-INITIAL-SIZE", 2, CAPACITY_MAX),
+    ("CF_BUCKET_SIZE", "CF-BUCKET-SIZE", 1, BUCKET_SIZE_MAX),
+    ("CF_MAX_ITERATIONS", "CF-MAX-ITERATIONS", 1, ITERATIONS_MAX),
+    ("CF-EXPANSION-FACTOR", "CF-EXPANSION-FACTOR", 0, redisbloom_cuckoo::EXPANSION_MAX),
+    ("CF_MAX_EXPANSIONS", "CF-MAX-EXPANSIONS", 1, 65536),
 ];
 
 /// The parsed arguments. The last value of a repeated argument counts.
@@ -30,8 +27,8 @@ pub struct LoadTime {
     pub expansion: Option<i64>,
     /// UNLESS_LOADED: whether to ignore the load, without an error, if another module of the name is loaded.
     pub unless_loaded: bool,
-    /// The names of the arguments that are known and have no effect.
-    pub without_effect: Vec<String>,
+    /// The settings of cuckoo filters: initial size, bucket size, iterations, expansion factor, expansions.
+    pub cuckoo: [Option<u64>; 5],
 }
 
 /// Parses the words, the first of which is a name.
@@ -63,8 +60,12 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<LoadTime, String> {
                 value if is(value, "no") => false,
                 _ => return Err(wrong("yes or no is expected")),
             };
-        } else if WITHOUT_EFFECT.iter().any(|other| is(name, other)) {
-            load_time.without_effect.push(shown.into_owned());
+        } else if let Some(((.., least, most), setting)) =
+            CUCKOO.iter().zip(&mut load_time.cuckoo).find(|((old, new, ..), _)| is(name, old) || is(name, new))
+        {
+            let number = numbers::unsigned(value).filter(|number| (least..=most).contains(&number));
+            *setting =
+                Some(number.ok_or_else(|| wrong(&format!("a whole number from {least} to {most} is expected")))?);
         } else {
             return Err(format!("unknown load-time word '{shown}'"));
         }

@@ -4,6 +4,7 @@
 //!
 //! Word 0 is the command's name. Items are returned unread.
 
+pub mod cuckoo;
 pub mod info;
 pub mod insert;
 pub mod iterators;

@@ -12,6 +12,8 @@ use crate::kinds::Difference;
 pub enum Refusal {
     /// The number of words is wrong.
     Arity,
+    /// A CF.* command is refused, with this text.
+    Cuckoo(&'static str),
     /// The key holds a value of another type.
     WrongType,
     /// The key is missing.
@@ -118,6 +120,7 @@ impl fmt::Display for Refusal {
             Self::Range(Range { option, least, most }) => {
                 return write!(f, "ERR {option} is a whole number from {least} to {most}");
             }
+            Self::Cuckoo(text) => text,
             Self::Exclude(one, other) => return write!(f, "ERR {one} and {other} exclude each other"),
             Self::Needs(word, other) => return write!(f, "ERR {word} needs {other}"),
             Self::HasNot(word) => return write!(f, "ERR this filter has no {word}"),

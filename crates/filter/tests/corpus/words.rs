@@ -523,18 +523,19 @@ pub fn load_time_words(all: &Inputs) {
         initial_size: Some(1 << 30),
         expansion: None,
         unless_loaded: false,
-        without_effect: vec!["cf_bucket_size".to_owned(), "CF_MAX_EXPANSIONS".to_owned()],
+        cuckoo: [None, Some(255), None, None, Some(65536)],
     };
     let names = LoadTime {
         rate: Some(0.02),
         initial_size: Some(200),
         expansion: Some(0),
         unless_loaded: false,
-        without_effect: vec!["cf-bucket-size".to_owned()],
+        cuckoo: [None, Some(4), None, None, None],
     };
     let words = "MODULE bf-error-rate 0.02 BF-initial-size 200 bf-expansion-factor 0 cf-bucket-size 4";
     assert_eq!(parsed("names-of-settings", words), Parsed::LoadTime(names));
-    let words = "MODULE error_rate 0.5 ERROR_RATE 0.1 INITIAL_SIZE 1073741824 cf_bucket_size x CF_MAX_EXPANSIONS y";
+    let words =
+        "MODULE error_rate 0.5 ERROR_RATE 0.1 INITIAL_SIZE 1073741824 cf_bucket_size 255 CF_MAX_EXPANSIONS 65536";
     assert_eq!(parsed("all", words), Parsed::LoadTime(all));
     for (name, words, line) in [
         ("no-value", "MODULE ERROR_RATE", "load-time words come in pairs, 'ERROR_RATE' has no value"),
@@ -548,6 +549,11 @@ pub fn load_time_words(all: &Inputs) {
             "expansion-too-large",
             "MODULE bf-expansion-factor 32769",
             "bad value '32769' for bf-expansion-factor: a whole number from 0 to 32768 is expected",
+        ),
+        (
+            "bucket-size-too-large",
+            "MODULE CF_BUCKET_SIZE 256",
+            "bad value '256' for CF_BUCKET_SIZE: a whole number from 1 to 255 is expected",
         ),
         ("unknown", "MODULE MAXDOUBLE 1", "unknown load-time word 'MAXDOUBLE'"),
     ] {

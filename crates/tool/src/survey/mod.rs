@@ -48,6 +48,8 @@ enum Kind {
     Filter,
     /// Another module's value: a snapshot that holds one does not load without that module.
     Foreign,
+    /// RedisBloom's cuckoo filters, which bloomgate loads. They are not compared.
+    Cuckoo,
     /// A built-in type.
     Plain,
 }
@@ -55,6 +57,7 @@ enum Kind {
 fn kind(name: &str) -> Kind {
     match name {
         name if is_filter(name) => Kind::Filter,
+        "MBbloomCF" => Kind::Cuckoo,
         "string" | "list" | "set" | "zset" | "hash" | "stream" | "vectorset" | "none" => Kind::Plain,
         _ => Kind::Foreign,
     }
@@ -66,7 +69,7 @@ fn meaning(name: &str) -> &str {
         "bloomgate" => "filters of bloomgate",
         "MBbloom--" => "filters of RedisBloom",
         "bloomfltr" => "filters of valkey-bloom",
-        "MBbloomCF" => "RedisBloom's cuckoo filters: not supported",
+        "MBbloomCF" => "cuckoo filters of RedisBloom",
         "CMSk-TYPE" => "RedisBloom's count-min sketches: not supported",
         "TopK-TYPE" => "RedisBloom's top-k lists: not supported",
         "TDIS-TYPE" => "RedisBloom's t-digests: not supported",
@@ -136,7 +139,7 @@ impl Survey {
             found.bytes += from_redis_value::<Option<u64>>(bytes)?.unwrap_or(0);
             match (kind, &mut self.comparison) {
                 (Kind::Filter, Some(comparison)) => comparison.compare(server, key)?,
-                (Kind::Filter, None) | (Kind::Plain, _) => {}
+                (Kind::Filter, None) | (Kind::Cuckoo | Kind::Plain, _) => {}
                 (Kind::Foreign, _) => found.names.push(shown(key)),
             }
         }
@@ -145,7 +148,7 @@ impl Survey {
 
     fn json(&self) -> Value {
         let types = self.found.iter().map(|((name, database), Found { keys, bytes, names })| {
-            let loads = kind(name) == Kind::Filter;
+            let loads = kind(name) != Kind::Foreign;
             let names = (!loads).then_some(names);
             json!({ "type": name, "database": database, "loads": loads, "keys": keys, "bytes": bytes, "names": names })
         });
@@ -215,7 +218,8 @@ mod tests {
         for name in ["bloomgate", "MBbloom--", "bloomfltr"] {
             assert!(kind(name) == Kind::Filter);
         }
-        for name in ["MBbloomCF", "CMSk-TYPE", "TopK-TYPE", "TDIS-TYPE", "ReJSON-RL"] {
+        assert!(kind("MBbloomCF") == Kind::Cuckoo);
+        for name in ["CMSk-TYPE", "TopK-TYPE", "TDIS-TYPE", "ReJSON-RL"] {
             assert!(kind(name) == Kind::Foreign);
         }
         for name in ["string", "list", "set", "zset", "hash", "stream"] {
