@@ -17,7 +17,7 @@ from server import PATIENCE, eventually
 
 from bloomgate import Guard
 from bloomgate.flights import Failed, Flight, Flights
-from bloomgate.guard_options import Fetched
+from bloomgate.guard_options import ABSENT, Fetched
 
 ID = b"row"
 
@@ -145,6 +145,22 @@ def test_flights_under_any_interleaving() -> None:
 def begin(flights: Flights, begun: int) -> Flight:
     [flight] = flights.begin([ID], begun)
     return flight
+
+
+def test_a_shared_answer_is_not_shared_again() -> None:
+    """A caller that began after the fetch was sent may know of a change that the answer lacks."""
+    flights = Flights()
+    first, second = begin(flights, 1), begin(flights, 2)
+    first.asked = 3
+    third = begin(flights, 4)
+    second.asked = 5
+    assert not flights.wait([second], threading.Event()) and not flights.wait([third], threading.Event())
+    first.shares = ABSENT
+    flights.end([first])
+    assert second.given is ABSENT
+    second.shares = second.given
+    flights.end([second])
+    assert third.active and third.given is None
 
 
 def test_a_forked_process_has_its_own_flights() -> None:
