@@ -111,6 +111,24 @@ fn a_second_sample_shows_the_activity_since_the_first() {
 }
 
 #[test]
+fn only_the_first_sample_queries_all_filters() {
+    const FILTERS: usize = 3000;
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        (0..FILTERS).for_each(|number| _ = client.run(&format!("BF.RESERVE filter:{number} 0.01 100")));
+        // A hundredth of a second is too short for all of them.
+        let samples = samples(&server, &["--samples", "3", "--interval", "0.1", "--top", "2"]);
+        for sample in &samples {
+            assert_eq!((&sample["filters_known"], sample["filters"].as_array().unwrap().len()), (&FILTERS.into(), 2));
+        }
+        let stats = client.info("cmdstat_bf.stats");
+        let calls: usize = stats.strip_prefix("calls=").unwrap().split(',').next().unwrap().parse().unwrap();
+        assert!((FILTERS + 4..3 * FILTERS).contains(&calls), "{calls}");
+    });
+}
+
+#[test]
 fn without_a_terminal_one_table_is_printed() {
     on_every_server(|program| {
         let server = filled(program);
