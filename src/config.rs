@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, 
 use bloomgate_filter::arguments::load_time::{self, LoadTime};
 use bloomgate_filter::arguments::numbers;
 use bloomgate_filter::hash::{Hasher, ItemHash};
-use bloomgate_filter::kinds::native::clamp_rate;
-use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, NativeSpec, RedisBloomCuckooSpec, redisbloom_cuckoo};
+use bloomgate_filter::kinds::{
+    Defaults, HashName, LayoutName, NativeSpec, RedisBloomCuckooSpec, clamp_rate, redisbloom_cuckoo,
+};
 use bloomgate_filter::{Scaling, Spec};
 use redis_module::{RedisString, raw};
 

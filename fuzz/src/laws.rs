@@ -1,15 +1,12 @@
 //! The laws for every value that a decoder returns, whatever the bytes: its numbers are valid, it answers every query, it equals its copies
 //! and its restored snapshot, added items are found, and an arriving filter can be completed.
 
-use bloomgate_filter::chain::Rules;
 use bloomgate_filter::format::records;
 use bloomgate_filter::format::{AofRecord, Arrival, Error, Progress};
-use bloomgate_filter::geometry::HASHES_MAX;
 use bloomgate_filter::kinds::chunked::{self, Chunked};
 use bloomgate_filter::kinds::info::LayerSummary;
-use bloomgate_filter::kinds::redisbloom::RedisBloom;
-use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
-use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomCuckooFilter, Retention};
+use bloomgate_filter::kinds::valkey_bloom::load;
+use bloomgate_filter::kinds::{Origin, RedisBloomCuckooFilter, Retention};
 use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
@@ -19,6 +16,9 @@ const ITEMS: u8 = 200;
 /// The maximum size in bytes to which a filter grows. It is smaller than the ceiling of decoders, because large copies would take most of
 /// the time.
 const GROWN: FilterOf = FilterOf(1 << 14);
+/// The maximum numbers of layers, and of cells per item, in a stored filter.
+const LAYERS_MAX: usize = 4096;
+const HASHES_MAX: u32 = 1100;
 /// The maximum size in bytes of an arriving filter that is compared with its state before each record.
 const COMPARED_TO_BYTES: u64 = 1 << 16;
 /// The generation in records of an AOF.
@@ -83,11 +83,10 @@ const NOW: Moment = Moment(1_000_000);
 fn of_numbers(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     let layers_max = match filter {
-        Filter::Native(_) => NativeSpec::LAYERS_MAX,
-        Filter::Windowed(_) => NativeSpec::LAYERS_MAX * 64,
+        Filter::Native(_) | Filter::RedisBloom(_) => LAYERS_MAX,
+        Filter::Windowed(_) => LAYERS_MAX * 64,
         Filter::Counting(_) => 1,
-        Filter::RedisBloom(_) => RedisBloom::LAYERS_MAX,
-        Filter::ValkeyBloom(_) => ValkeyBloom::LAYERS_MAX,
+        Filter::ValkeyBloom(_) => 1 << 16,
     };
     assert!((1..=layers_max).contains(&layers.len()) && filter.layer_count() == layers.len());
     for layer in &layers {

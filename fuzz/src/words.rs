@@ -17,7 +17,6 @@ use bloomgate_filter::arguments::options::{EX, PX};
 use bloomgate_filter::arguments::{
     Command, Creation, Refusal, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
 };
-use bloomgate_filter::geometry::sizing::{Policy, RATE_MAX, RATE_MIN};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::effect::WORDS_MAX;
 use bloomgate_filter::kinds::info::Field;
@@ -27,7 +26,7 @@ use bloomgate_filter::kinds::{
     BucketStart, CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec,
     WindowedSpec,
 };
-use bloomgate_filter::{Scaling, Spec};
+use bloomgate_filter::{Policy, RATE_MAX, RATE_MIN, Scaling, Spec};
 
 use super::guard_arguments::{self, BACKOFF, FRESH, Fetch, Fill, LEASE, RENEW, STALE, WAIT};
 use super::guarding;

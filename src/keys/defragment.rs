@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr::NonNull;
 
-use bloomgate_filter::cells::Mover;
+use bloomgate_filter::Mover;
 use redis_module::raw;
 
 use super::place::Place;

@@ -10,7 +10,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use bloomgate_filter::cells::Mover;
+use bloomgate_filter::Mover;
 use bloomgate_filter::format::records::GENERATIONS;
 use bloomgate_filter::format::{StoredAs, Value};
 use bloomgate_filter::kinds::{Contents, NativeSpec, PackedFilter, TAGS};

@@ -7,7 +7,6 @@
 use std::ptr::null_mut;
 
 use bloomgate_filter::Error;
-use bloomgate_filter::cells::Cells as _;
 use bloomgate_filter::format::{self, AofRecord};
 use bloomgate_filter::kinds::ValkeyBloomFilter;
 use bloomgate_filter::kinds::valkey_bloom::load;
@@ -59,7 +58,7 @@ impl Record {
     fn of(filter: &ValkeyBloomFilter) -> Result<Option<Self>, format::Error> {
         let length = load::length(filter);
         let (_, copied) = filter.layers().iter().fold((0u64, 0u64), |(before, copied), layer| {
-            (before.saturating_add(layer.cells().allocated_bytes()), copied.saturating_add(before))
+            (before.saturating_add(layer.bytes().len() as u64), copied.saturating_add(before))
         });
         if length < Self::FROM_BYTES || copied > Self::COPIES_MAX.saturating_mul(length as u64) {
             return Ok(None);

@@ -21,7 +21,7 @@ use std::cell::{Cell, LazyCell};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bloomgate_filter::chain::HashSet;
+use bloomgate_filter::HashSet;
 use bloomgate_filter::hash::{HashBatch, ItemHash, siphash};
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, Filter, Mask, Moment, Spec, Unlimited};

@@ -25,7 +25,7 @@ pub const CLIENT_LAYERS_MAX: usize = 1100;
 /// Limits the size of a filter. The limit is checked before allocation, because with overcommit a successful allocation proves nothing.
 pub trait Ceiling {
     /// Returns how many more bytes a filter of `filter_bytes` (0: a new one) may have when it requests `asked_bytes`. Both are counted like
-    /// [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
+    /// [`Filter::size_bytes`](crate::Filter::size_bytes).
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64;
 
     /// Whether bytes that the allocator adds by rounding count as requested; by default, they do not.

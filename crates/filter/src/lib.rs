@@ -2,9 +2,9 @@
 //!
 //! The modules from the inside out; each uses only those above it:
 //! - [`hash`]: from an item to the numbers that determine its cells.
-//! - [`cells`]: bits or counters in blocks of cache lines, or bits in one flat array.
-//! - [`geometry`]: where an item's cells are, and the maths of sizes.
-//! - [`chain`]: a layer of fixed capacity, and the chain of layers that grows.
+//! - `cells`: bits or counters in blocks of cache lines, or bits in one flat array.
+//! - `geometry`: where an item's cells are, and the maths of sizes.
+//! - `chain`: a layer of fixed capacity, and the chain of layers that grows.
 //! - `codec`: numbers and cells as bytes.
 //! - [`kinds`]: the kinds of filters, each with its rules and its codec. [`Filter`] is a filter of any kind.
 //! - [`mod@format`]: snapshots and dumps. [`Value`] is the value of a key: a filter, complete or arriving.
@@ -22,21 +22,23 @@
 //! ```
 
 pub mod arguments;
-pub mod cells;
-pub mod chain;
-pub(crate) mod codec;
+mod cells;
+mod chain;
+mod codec;
 mod error;
 pub mod format;
-pub mod geometry;
+mod geometry;
 pub mod hash;
 mod host;
 pub mod kinds;
 mod mask;
 mod memory;
 
+pub use cells::Mover;
+pub use chain::HashSet;
 pub use error::Error;
 pub use format::Value;
-pub use geometry::sizing::Scaling;
+pub use geometry::sizing::{Policy, RATE_MAX, RATE_MIN, Scaling};
 pub use host::{CLIENT_LAYERS_MAX, Ceiling, Clock, Moment, Unlimited};
 pub use kinds::{BloomFilter, Filter, RedisBloomFilter, Spec, ValkeyBloomFilter};
 pub use mask::{BATCH, Mask};

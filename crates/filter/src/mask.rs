@@ -39,7 +39,7 @@ impl Mask {
 
     /// Inserts an item; ignores an index past the batch.
     #[inline]
-    pub const fn insert(&mut self, index: usize) {
+    pub(crate) const fn insert(&mut self, index: usize) {
         self.insert_if(index, true);
     }
 
@@ -65,7 +65,7 @@ impl Mask {
 
     /// The lowest index in the set; past the batch if the set is empty.
     #[inline]
-    pub const fn lowest(self) -> usize {
+    pub(crate) const fn lowest(self) -> usize {
         self.0.trailing_zeros() as usize
     }
 
@@ -78,7 +78,7 @@ impl Mask {
 
     /// Returns the items of a list that are in the set, in order, each with a mask of that item only.
     #[inline]
-    pub fn each_of<T: Copy>(self, items: &[T]) -> impl Iterator<Item = (Self, T)> {
+    pub(crate) fn each_of<T: Copy>(self, items: &[T]) -> impl Iterator<Item = (Self, T)> {
         let mut left = self.0;
         let items = items.get(..BATCH).unwrap_or(items);
         std::iter::from_fn(move || {

@@ -4,9 +4,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use bloomgate_filter::cells::BLOCK_BYTES;
-use bloomgate_filter::geometry::sizing::LOW_RATE;
-use bloomgate_filter::kinds::plan::PlannedLayer;
+use bloomgate_filter::kinds::plan::{BLOCK_BYTES, LOW_RATE, PlannedLayer};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::Cmd;
 use serde_json::json;

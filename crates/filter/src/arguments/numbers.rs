@@ -7,7 +7,7 @@ use crate::geometry::sizing::to_f64;
 pub const EXPANSION_MAX: u32 = 32768;
 
 /// Parses a whole number as strictly as the server does: an optional minus, then digits without a leading zero.
-pub fn integer(word: &[u8]) -> Option<i64> {
+pub(crate) fn integer(word: &[u8]) -> Option<i64> {
     match word.strip_prefix(b"-") {
         Some(digits) => {
             magnitude(digits).filter(|number| *number > 0).and_then(|number| 0_i64.checked_sub_unsigned(number))
@@ -66,7 +66,7 @@ impl Range {
 
 /// Parses a number with a fraction; NaN is refused. A primary and the AOF may also carry hexadecimal numbers, because
 /// RedisBloom parses with C's `strtod`.
-pub fn float(word: &[u8], must_obey: bool) -> Option<f64> {
+pub(crate) fn float(word: &[u8], must_obey: bool) -> Option<f64> {
     let decimal: Option<f64> = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
     decimal.or_else(|| hexadecimal(word).filter(|_| must_obey)).filter(|number| !number.is_nan())
 }
@@ -100,7 +100,7 @@ fn hexadecimal(word: &[u8]) -> Option<f64> {
 }
 
 /// Returns whether a number is inside (0, 1), as a rate or a ratio must be.
-pub fn is_rate(rate: f64) -> bool {
+pub(crate) fn is_rate(rate: f64) -> bool {
     rate > 0.0 && rate < 1.0
 }
 
@@ -110,18 +110,18 @@ pub fn fraction(word: &[u8], must_obey: bool) -> Option<f64> {
 }
 
 /// Parses a number of items, at least 1.
-pub fn capacity(word: &[u8]) -> Option<u64> {
+pub(crate) fn capacity(word: &[u8]) -> Option<u64> {
     integer(word).and_then(|capacity| u64::try_from(capacity).ok()).filter(|capacity| *capacity > 0)
 }
 
 /// Parses a seed, 0 to 2^32 - 1.
-pub fn seed(word: &[u8]) -> Option<u32> {
+pub(crate) fn seed(word: &[u8]) -> Option<u32> {
     integer(word).and_then(|seed| u32::try_from(seed).ok())
 }
 
 /// Checks an expansion: 0 to 32768, where 0 is a fixed filter. A primary and the AOF may carry any number that is not negative:
 /// valkey-bloom's expansion has 32 bits, and RedisBloom 2.6 keeps the lowest 32 bits of a larger number.
-pub fn expansion(number: i64, must_obey: bool) -> Option<u32> {
+pub(crate) fn expansion(number: i64, must_obey: bool) -> Option<u32> {
     let number = u64::try_from(number).ok()?;
     let number = if must_obey { number & u64::from(u32::MAX) } else { number };
     u32::try_from(number).ok().filter(|expansion| must_obey || *expansion <= EXPANSION_MAX)

@@ -24,7 +24,7 @@ impl BitArray {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] if the size does not fit the address space, [`Error::OutOfMemory`] if the allocator refuses.
-    pub fn zeroed(prefix: &[u8], size_bytes: u64) -> Result<Self, Error> {
+    pub(crate) fn zeroed(prefix: &[u8], size_bytes: u64) -> Result<Self, Error> {
         let size = usize::try_from(size_bytes).ok().and_then(|size| size.checked_add(prefix.len()));
         let mut stored = zeroed_bytes(size.ok_or(Error::SizeOverflow)?, size_bytes)?;
         stored.iter_mut().zip(prefix).for_each(|(to, from)| *to = *from);
@@ -32,13 +32,13 @@ impl BitArray {
     }
 
     /// Returns the array in a stored form that begins with a prefix of `start` bytes; `None` if that is too short.
-    pub fn from_stored(stored: Box<[u8]>, start: usize) -> Option<Self> {
+    pub(crate) fn from_stored(stored: Box<[u8]>, start: usize) -> Option<Self> {
         let stored = BitBox::try_from_boxed_slice(stored).ok().filter(|stored| start <= stored.as_raw_slice().len())?;
         Some(Self { stored, start })
     }
 
     /// The prefix and the bits.
-    pub fn stored(&self) -> &[u8] {
+    pub(crate) fn stored(&self) -> &[u8] {
         self.stored.as_raw_slice()
     }
 

@@ -14,7 +14,7 @@ use crate::memory::{size_class, zeroed_bytes};
 /// Size of a cache line in bytes, the least alignment of the first block.
 pub(super) const LINE_BYTES: usize = 64;
 /// Arrays of at least this size begin at a page boundary if that takes no more memory, so that a group of blocks of 4 KiB is one page.
-pub const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
+pub(crate) const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
 
 /// The index of a cell in its block, 0 to 511.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct BlockCell(u16);
 impl BlockCell {
     /// Returns the cell whose index is the top nine bits of a word.
     #[inline]
-    pub const fn from_top_of(word: u64) -> Self {
+    pub(crate) const fn from_top_of(word: u64) -> Self {
         Self((word >> 55) as u16)
     }
 
     /// Returns the index, 0 to 511.
     #[inline]
-    pub const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -74,7 +74,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     /// # Errors
     /// [`Error::SizeOverflow`] if the size does not fit the address space, [`Error::OutOfMemory`] if the allocator refuses,
     /// [`Error::Unsound`] if `blocks` is 0.
-    pub fn zeroed(blocks: u64) -> Result<Self, Error> {
+    pub(crate) fn zeroed(blocks: u64) -> Result<Self, Error> {
         let size_bytes = blocks.checked_mul(BLOCK as u64).ok_or(Error::SizeOverflow)?;
         let size = usize::try_from(size_bytes).map_err(|_| Error::SizeOverflow)?;
         let alignment = alignment(size);
@@ -92,7 +92,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     }
 
     /// Returns the number of blocks.
-    pub const fn blocks(&self) -> u64 {
+    pub(crate) const fn blocks(&self) -> u64 {
         (self.size() / BLOCK) as u64
     }
 
@@ -255,18 +255,7 @@ impl<const BLOCK: usize> std::fmt::Debug for BlockArray<BLOCK> {
 // Bits are accessed as words of 32 bits, which takes fewer instructions than bytes: the processor's shift is already modulo 32.
 
 /// An array of bits in blocks of 64 bytes. Bit p of a block is byte p / 8, mask `1 << (p % 8)`, on every machine.
-///
-/// ```
-/// use bloomgate_filter::cells::{BlockCell, BlockedCells as _, Blocks, Cells as _};
-///
-/// let mut blocks = Blocks::zeroed(2)?;
-/// let bits = || [0x123 << 55, 7 << 55].into_iter().map(BlockCell::from_top_of);
-/// blocks.occupy(1, bits());
-/// assert!(blocks.all_occupied(1, bits()) && !blocks.all_occupied(0, bits()));
-/// assert_eq!(blocks.bytes()[64 + 0x123 / 8], 1 << (0x123 % 8));
-/// # Ok::<(), bloomgate_filter::Error>(())
-/// ```
-pub type Blocks = BlockArray<BLOCK_BYTES>;
+pub(crate) type Blocks = BlockArray<BLOCK_BYTES>;
 
 impl BlockedCells for Blocks {
     #[inline]
@@ -335,7 +324,7 @@ impl<const BLOCK: usize> Prefix<BLOCK> {
     /// Returns the prefix of these cells. If there are fewer than four, the first is repeated.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a block has at most 256 bytes")]
-    pub fn of(mut cells: impl Iterator<Item = BlockCell>) -> Self {
+    pub(crate) fn of(mut cells: impl Iterator<Item = BlockCell>) -> Self {
         const { assert!(BLOCK <= 256) };
         let mut prefix = Self::default();
         let mut first = None;
@@ -358,7 +347,7 @@ impl<const BLOCK: usize> Prefix<BLOCK> {
 impl<const BLOCK: usize> BlockArray<BLOCK> {
     /// Whether all cells of a prefix are occupied. Tests all of them without a branch.
     #[inline]
-    pub fn has_prefix(&self, block: u64, prefix: &Prefix<BLOCK>) -> bool {
+    pub(crate) fn has_prefix(&self, block: u64, prefix: &Prefix<BLOCK>) -> bool {
         let block = self.block(block);
         let mut all = u32::MAX;
         for (byte, shift) in prefix.bytes.iter().zip(&prefix.shifts) {

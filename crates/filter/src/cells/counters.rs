@@ -8,26 +8,13 @@ use super::BLOCK_CELLS;
 use super::block_array::{BlockArray, BlockCell, BlockedCells};
 
 /// Size of a block of counters in bytes: four cache lines.
-pub const COUNTER_BLOCK_BYTES: usize = BLOCK_CELLS / 2;
+pub(crate) const COUNTER_BLOCK_BYTES: usize = BLOCK_CELLS / 2;
 /// The value at which a counter is saturated.
-pub const COUNTER_MAX: u8 = 15;
+pub(crate) const COUNTER_MAX: u8 = 15;
 
 /// An array of counters in blocks of 256 bytes. Counter c of a block is in byte c / 2, the low half for an even c, on every
 /// machine.
-///
-/// ```
-/// use bloomgate_filter::cells::{BlockCell, BlockedCells as _, Counters};
-///
-/// let mut counters = Counters::zeroed(2)?;
-/// let cells = || [0x123 << 55, 7 << 55].into_iter().map(BlockCell::from_top_of);
-/// counters.occupy(1, cells());
-/// counters.occupy(1, cells());
-/// assert_eq!(counters.least(1, cells()), 2);
-/// counters.decrement(1, cells());
-/// assert_eq!(counters.least(1, cells()), 1);
-/// # Ok::<(), bloomgate_filter::Error>(())
-/// ```
-pub type Counters = BlockArray<COUNTER_BLOCK_BYTES>;
+pub(crate) type Counters = BlockArray<COUNTER_BLOCK_BYTES>;
 
 impl BlockedCells for Counters {
     #[inline]
@@ -50,7 +37,7 @@ impl Counters {
     /// Decrements counters of a block. A counter that is named twice changes once. A counter at 0 or at [`COUNTER_MAX`] stays as
     /// it is.
     #[inline]
-    pub fn decrement(&mut self, block: u64, counters: impl Iterator<Item = BlockCell>) {
+    pub(crate) fn decrement(&mut self, block: u64, counters: impl Iterator<Item = BlockCell>) {
         self.may_lack_items = true;
         let block = self.block_mut(block);
         for counter in distinct(counters) {
@@ -60,7 +47,7 @@ impl Counters {
 
     /// Returns the minimum of some counters of a block, 0 to [`COUNTER_MAX`]; [`COUNTER_MAX`] without any.
     #[inline]
-    pub fn least(&self, block: u64, counters: impl Iterator<Item = BlockCell>) -> u8 {
+    pub(crate) fn least(&self, block: u64, counters: impl Iterator<Item = BlockCell>) -> u8 {
         let block = self.block(block);
         counters.fold(COUNTER_MAX, |least, counter| least.min(value(block, counter)))
     }

@@ -8,33 +8,19 @@ use crate::error::Error;
 const SAMPLED_PAGES: usize = 256;
 
 /// The number of blocks of an array for each number of occupied cells.
-///
-/// ```
-/// use bloomgate_filter::cells::Histogram;
-///
-/// // Three blocks of 64 bytes: two are empty, one has 5 bits set.
-/// let mut bytes = [0; 3 * 64];
-/// bytes[100] = 0b11111;
-/// let histogram = Histogram::of(&bytes);
-/// assert_eq!((histogram.counts()[0], histogram.counts()[5], histogram.blocks()), (2, 1, 3));
-/// // In the union with an array that has other bits set, one block is still empty.
-/// let mut other = [0; 3 * 64];
-/// other[0] = 1;
-/// assert_eq!(Histogram::of_union(&bytes, &other).counts()[0], 1);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     counts: [u64; BLOCK_CELLS + 1],
 }
 
 impl Histogram {
     /// Returns the histogram of no blocks.
-    pub const fn empty() -> Self {
+    pub(crate) const fn empty() -> Self {
         Self { counts: [0; BLOCK_CELLS + 1] }
     }
 
     /// Returns the histogram of all blocks of 64 bytes. An incomplete last block is ignored. Reads all bytes once.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         histogram.count(bytes);
         histogram
@@ -46,7 +32,7 @@ impl Histogram {
     }
 
     /// Returns the histogram of the union of two arrays, up to the length of the shorter. Writes neither.
-    pub fn of_union(one: &[u8], other: &[u8]) -> Self {
+    pub(crate) fn of_union(one: &[u8], other: &[u8]) -> Self {
         let mut histogram = Self::empty();
         for (one, other) in one.chunks(PAGE_BYTES).zip(other.chunks(PAGE_BYTES)) {
             match (is_zero(one), is_zero(other)) {
@@ -59,7 +45,7 @@ impl Histogram {
     }
 
     /// Returns the histogram of the union of arrays of equal length. Does not change them.
-    pub fn of_unions(arrays: &[&[u8]]) -> Self {
+    pub(crate) fn of_unions(arrays: &[&[u8]]) -> Self {
         let (first, others, last) = match arrays {
             [] => return Self::empty(),
             [one] => return Self::of(one),
@@ -80,7 +66,7 @@ impl Histogram {
     }
 
     /// Returns the histogram of at most 256 pages, 1 MiB, spread evenly over the array. An array of up to 1 MiB is read whole.
-    pub fn sampled(bytes: &[u8]) -> Self {
+    pub(crate) fn sampled(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         sample(bytes).for_each(|(_, page)| histogram.add(page));
         histogram
@@ -88,7 +74,7 @@ impl Histogram {
 
     /// Returns the histogram of the same pages after `change`. For each page, `change` gets a copy and the offset of the page in
     /// the array.
-    pub fn sampled_with(bytes: &[u8], change: impl Fn(&mut [u8], usize)) -> Self {
+    pub(crate) fn sampled_with(bytes: &[u8], change: impl Fn(&mut [u8], usize)) -> Self {
         let (mut histogram, mut copy) = (Self::empty(), [0; PAGE_BYTES]);
         for (offset, page) in sample(bytes) {
             let Some(copy) = copy.get_mut(..page.len()) else { break };
@@ -100,7 +86,7 @@ impl Histogram {
     }
 
     /// Returns the histogram of the same pages of an array of counters, by the nonzero counters of each block of 256 bytes.
-    pub fn sampled_counters(bytes: &[u8]) -> Self {
+    pub(crate) fn sampled_counters(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         for block in sample(bytes).flat_map(|(_, page)| page.as_chunks::<COUNTER_BLOCK_BYTES>().0) {
             let words = block.as_chunks::<8>().0.iter().map(|word| nonzero_counters(u64::from_ne_bytes(*word)));
@@ -112,12 +98,12 @@ impl Histogram {
     }
 
     /// Returns the number of blocks for each number of occupied cells, 0 to 512.
-    pub const fn counts(&self) -> &[u64; BLOCK_CELLS + 1] {
+    pub(crate) const fn counts(&self) -> &[u64; BLOCK_CELLS + 1] {
         &self.counts
     }
 
     /// Returns the number of blocks.
-    pub fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.counts.iter().sum()
     }
 
@@ -149,7 +135,7 @@ fn add_bits(page: &mut [u8], source: &[u8]) {
 
 /// Returns the number of bits that are set and the number of bits that were read: all bits of an array of up to 1 MiB, a sample
 /// of 1 MiB of a larger one.
-pub fn sampled_ones(bytes: &[u8]) -> (u64, u64) {
+pub(crate) fn sampled_ones(bytes: &[u8]) -> (u64, u64) {
     sample(bytes).fold((0, 0), |(ones, bits), (_, page)| {
         let of_page: u64 = page.iter().map(|byte| u64::from(byte.count_ones())).sum();
         (ones + of_page, bits + page.len() as u64 * 8)
@@ -183,18 +169,7 @@ const fn nonzero_counters(word: u64) -> u32 {
 ///
 /// # Errors
 /// [`Error::Unsound`] if the lengths differ or are not multiples of a block. Nothing has changed then.
-///
-/// ```
-/// use bloomgate_filter::cells::{Histogram, unite};
-///
-/// let (mut target, source) = ([1; 64], [2; 64]);
-/// let mut counted = Histogram::empty();
-/// unite(&mut target, [&source[..]].into_iter(), false, Some(&mut counted))?;
-/// assert_eq!(target, [3; 64]);
-/// assert_eq!(counted.counts()[128], 1, "one block with 128 bits set");
-/// # Ok::<(), bloomgate_filter::Error>(())
-/// ```
-pub fn unite<'a>(
+pub(crate) fn unite<'a>(
     target: &mut [u8],
     sources: impl Iterator<Item = &'a [u8]> + Clone,
     is_empty: bool,
@@ -259,7 +234,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns the same bytes in every run: pages that are empty, sparse, dense and full.
-    pub fn bytes(length: usize, mut state: u64) -> Vec<u8> {
+    pub(crate) fn bytes(length: usize, mut state: u64) -> Vec<u8> {
         let mut bytes = vec![0; length];
         for (number, page) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
             for byte in page {
@@ -285,7 +260,7 @@ pub(super) mod tests {
     }
 
     /// Lengths with and without whole pages, and with blocks after them: few under miri, which is slow.
-    pub const LENGTHS: &[usize] =
+    pub(crate) const LENGTHS: &[usize] =
         if cfg!(miri) { &[0, 128, 4096 + 64] } else { &[0, 64, 128, 4096, 4096 * 3 + 64, 4096 * 8, 4096 * 9 + 640] };
 
     #[test]

@@ -7,11 +7,11 @@ mod block_array;
 mod counters;
 mod histogram;
 
-pub use array::BitArray;
+pub(crate) use array::BitArray;
 pub(crate) use block_array::Allocation;
-pub use block_array::{BlockArray, BlockCell, BlockedCells, Blocks, PAGE_ALIGNED_FROM_BYTES, Prefix};
-pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
-pub use histogram::{Histogram, sampled_ones, unite};
+pub(crate) use block_array::{BlockArray, BlockCell, BlockedCells, Blocks, PAGE_ALIGNED_FROM_BYTES, Prefix};
+pub(crate) use counters::{COUNTER_BLOCK_BYTES, Counters};
+pub(crate) use histogram::{Histogram, sampled_ones, unite};
 
 use std::mem::{ManuallyDrop, take};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
@@ -19,7 +19,7 @@ use std::ptr::{NonNull, slice_from_raw_parts_mut};
 use crate::memory::zeroed_bytes;
 
 /// Number of cells in a block, of bits or of counters.
-pub const BLOCK_CELLS: usize = 512;
+pub(crate) const BLOCK_CELLS: usize = 512;
 /// Size of a block in bytes: a cache line.
 pub const BLOCK_BYTES: usize = BLOCK_CELLS / 8;
 /// The usual size of a page of memory in bytes, used on every machine.

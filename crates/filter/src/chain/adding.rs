@@ -297,7 +297,7 @@ pub enum Outcome {
 impl Outcome {
     /// The outcome for a filter that changes only if the item is new.
     #[inline]
-    pub const fn of(is_new: bool) -> Self {
+    pub(crate) const fn of(is_new: bool) -> Self {
         if is_new { Self::New } else { Self::Known }
     }
 }
@@ -406,7 +406,7 @@ where
         found
     }
 
-    /// Returns how often an item is present: the minimum of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX),
+    /// Returns how often an item is present: the minimum of its counters, 0 to 15,
     /// which means that number or more. It is too high if other items share all of its counters.
     #[inline]
     pub(crate) fn least(&self, hash: HashOf<R>) -> u8 {

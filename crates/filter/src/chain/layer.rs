@@ -63,12 +63,12 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Everything about the layer except its cells.
-    pub const fn description(&self) -> LayerDescription<G> {
+    pub(crate) const fn description(&self) -> LayerDescription<G> {
         LayerDescription { rate: self.rate, capacity: self.capacity, items: self.items, geometry: self.geometry }
     }
 
     /// The number of items at which it is full.
-    pub const fn capacity(&self) -> u64 {
+    pub(crate) const fn capacity(&self) -> u64 {
         self.capacity
     }
 
@@ -78,12 +78,12 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Its own false positive rate when it is full: a share of the filter's rate.
-    pub const fn rate(&self) -> f64 {
+    pub(crate) const fn rate(&self) -> f64 {
         self.rate
     }
 
     /// The shape of its cells.
-    pub const fn geometry(&self) -> G {
+    pub(crate) const fn geometry(&self) -> G {
         self.geometry
     }
 
@@ -98,7 +98,7 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Its cells.
-    pub const fn cells(&self) -> &G::Cells {
+    pub(crate) const fn cells(&self) -> &G::Cells {
         &self.cells
     }
 
@@ -107,12 +107,12 @@ impl<G: Geometry> Layer<G> {
     }
 
     /// Whether it has reached its capacity.
-    pub const fn is_full(&self) -> bool {
+    pub(crate) const fn is_full(&self) -> bool {
         self.items >= self.capacity
     }
 
     /// Estimates how full it is. Reads at most 1 MiB of its cells, without pending adds.
-    pub fn fill_estimate(&self) -> FillEstimate {
+    pub(crate) fn fill_estimate(&self) -> FillEstimate {
         self.geometry.fill_estimate(&self.cells)
     }
 
@@ -487,7 +487,7 @@ impl Totals {
 /// The counts of a filter, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// The size in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
+    /// The size in bytes that BF.INFO shows: of the cells, and of the fields as the first release had them.
     pub size_bytes: u64,
     /// Number of layers.
     pub layers: u64,
@@ -502,7 +502,7 @@ pub struct Contents {
 impl Contents {
     /// Returns the sum of both.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub(crate) const fn and(self, other: Self) -> Self {
         Self {
             size_bytes: self.size_bytes.saturating_add(other.size_bytes),
             layers: self.layers.saturating_add(other.layers),

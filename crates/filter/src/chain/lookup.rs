@@ -47,20 +47,8 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Looks up the items of a batch together. Returns the ones that may be present.
-    ///
-    /// ```
-    /// use bloomgate_filter::{BloomFilter, Scaling, Unlimited};
-    ///
-    /// let mut seen = BloomFilter::new(0.01, 1000, Scaling::Fixed, 42, &Unlimited)?;
-    /// let links: [&[u8]; 3] = [b"/std/", b"/book/", b"/nomicon/"];
-    /// let added = seen.add_batch(&seen.hash_batch(links[..2].iter().copied()), &Unlimited);
-    /// assert_eq!(added.new.len(), 2);
-    /// let found = seen.contains_batch(&seen.hash_batch(links));
-    /// assert_eq!(found.each(3).collect::<Vec<_>>(), [true, true, false]);
-    /// # Ok::<(), bloomgate_filter::Error>(())
-    /// ```
     #[inline]
-    pub fn contains_batch(&self, hashes: &HashBatch<HashOf<R>>) -> Mask {
+    pub(crate) fn contains_batch(&self, hashes: &HashBatch<HashOf<R>>) -> Mask {
         let Some(table) = self.deleted() else { return self.has_cells_batch(hashes) };
         let exact = exact_hashes::<R>(hashes);
         let mut lookup = table.lookup(&exact);

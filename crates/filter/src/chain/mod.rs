@@ -13,17 +13,16 @@ mod pending;
 mod rules;
 mod union;
 
-pub(crate) use adding::WhenFull;
-pub use adding::{AddRules, Added, Origin, Outcome, Removed};
-pub use extras::{Deleted, DeletedSlot};
+pub(crate) use adding::{AddRules, WhenFull};
+pub use adding::{Added, Origin, Outcome, Removed};
+pub(crate) use extras::{Deleted, DeletedSlot};
 #[cfg(test)]
 pub(crate) use hash_set::BUCKETS_READ;
-pub use hash_set::{HashSet, Lookup};
-pub(crate) use layer::Probes;
-pub use layer::{Contents, Layer};
+pub use hash_set::HashSet;
+pub use layer::Contents;
+pub(crate) use layer::{Layer, Probes};
 pub(crate) use pending::{CellsReader, LayerView};
-pub use rules::{ChainSpec, GrowthLimit, HashOf, LAYERS_MAX, Rules};
-pub(crate) use rules::{check_layer, growth_limit};
+pub(crate) use rules::{ChainSpec, GrowthLimit, HashOf, LAYERS_MAX, Rules, check_layer, growth_limit};
 
 use crate::cells::{Cells as _, Mover, copy_to_zeros, relocate_boxed};
 use crate::error::Error;
@@ -53,7 +52,7 @@ impl<R: Rules> Chain<R> {
     ///
     /// let spec = NativeSpec::murmur3(0.001, 1_000_000, Scaling::Fixed, 42);
     /// let filter = BloomFilter::with_spec(spec, &Unlimited)?;
-    /// assert_eq!((filter.total_capacity(), filter.items()), (1_000_000, 0));
+    /// assert_eq!((filter.spec().capacity, filter.items()), (1_000_000, 0));
     ///
     /// let refused = BloomFilter::with_spec(NativeSpec { rate: 1.5, ..spec }, &Unlimited);
     /// assert_eq!(refused, Err(Error::RateOutOfRange));
@@ -173,12 +172,12 @@ impl<R: Rules> Chain<R> {
     }
 
     /// The rules by which it hashes and grows.
-    pub const fn rules(&self) -> &R {
+    pub(crate) const fn rules(&self) -> &R {
         &self.rules
     }
 
     /// Its behavior when full.
-    pub fn scaling(&self) -> Scaling {
+    pub(crate) fn scaling(&self) -> Scaling {
         self.rules.scaling()
     }
 
@@ -187,14 +186,9 @@ impl<R: Rules> Chain<R> {
         &self.layers
     }
 
-    /// The capacity of all layers together.
-    pub fn total_capacity(&self) -> u64 {
-        self.layers.totals().capacity
-    }
-
     /// The number of adds that were answered "new", including items that have been deleted.
     #[inline]
-    pub fn items_added(&self) -> u64 {
+    pub(crate) fn items_added(&self) -> u64 {
         let older_items = self.layers.totals().older_items;
         older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
     }
@@ -238,7 +232,7 @@ impl<R: Rules> Chain<R> {
     }
 
     /// The size of the cells of all layers, in bytes.
-    pub fn cells_bytes(&self) -> u64 {
+    pub(crate) fn cells_bytes(&self) -> u64 {
         self.layers.totals().cells_bytes
     }
 
@@ -284,7 +278,7 @@ impl<R: Rules> Chain<R> {
 
     /// Raises the number of items of a layer to at least `items`, for a reader that sets the bits of uncounted items.
     /// On an error, nothing has changed.
-    pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
+    pub(crate) fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
         let of_newest = self.layers.last().map_or(0, |newest| newest.capacity().max(newest.items()));
         let is_older = layer + 1 < self.layers.len();
         let older_items = self.layers.totals().older_items;
@@ -299,13 +293,13 @@ impl<R: Rules> Chain<R> {
 
     /// Hashes an item, for the batch functions.
     #[inline]
-    pub fn hash(&self, item: &[u8]) -> HashOf<R> {
+    pub(crate) fn hash(&self, item: &[u8]) -> HashOf<R> {
         self.rules.hash(item)
     }
 
     /// Hashes the next items, up to [`BATCH`](crate::BATCH).
     #[inline]
-    pub fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<R>> {
+    pub(crate) fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<R>> {
         self.rules.hash_batch(items)
     }
 }

@@ -22,13 +22,13 @@ use crate::memory::{reserve, try_box};
 impl<R: Rules> Chain<R> {
     /// Whether it has pending adds.
     #[inline]
-    pub fn pends(&self) -> bool {
+    pub(crate) fn pends(&self) -> bool {
         self.pending().is_some()
     }
 
     /// The number of bytes requested from the allocator for pending adds.
     #[inline]
-    pub fn pending_bytes(&self) -> u64 {
+    pub(crate) fn pending_bytes(&self) -> u64 {
         self.pending().map_or(0, Pending::allocated_bytes)
     }
 

@@ -14,10 +14,10 @@ use crate::memory::rounding_bytes;
 
 /// The longest chain of a native filter of any origin; [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) is the limit for
 /// clients. A lookup of an absent item visits every layer.
-pub const LAYERS_MAX: usize = 4096;
+pub(crate) const LAYERS_MAX: usize = 4096;
 
 /// The hash of an item under these rules.
-pub type HashOf<R> = <<R as Rules>::Geometry as Geometry>::Hash;
+pub(crate) type HashOf<R> = <<R as Rules>::Geometry as Geometry>::Hash;
 
 /// The definition of a filter: its rules and its first layer, from which every later layer follows.
 pub trait ChainSpec {

@@ -283,7 +283,7 @@ impl<const MOST: usize> Sink for PackedSink<MOST> {
 /// Reads what a [`PackedSink`] wrote.
 pub(crate) struct PackedSource<'a>(
     /// The unread bytes.
-    pub(crate) &'a [u8],
+    pub &'a [u8],
 );
 
 impl<'a> PackedSource<'a> {

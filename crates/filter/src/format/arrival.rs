@@ -204,7 +204,7 @@ impl Arriving {
     /// # Errors
     /// [`Error::NotADump`] and others for a record that is no header; [`Error::Filter`] for a filter that cannot exist or does
     /// not fit under the ceiling.
-    pub fn begin(iterator: u64, header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
+    pub(crate) fn begin(iterator: u64, header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (_, description) = records::decode_header(header)?;
         let (stream, record) = Stream::parse(iterator)?;
         let filter = description.with_zero_cells(ceiling)?;
@@ -288,7 +288,7 @@ impl Arriving {
 
     /// Returns the filter after the last record.
     #[must_use]
-    pub fn into_filter(self) -> Filter {
+    pub(crate) fn into_filter(self) -> Filter {
         self.filter
     }
 
@@ -303,12 +303,12 @@ impl Arriving {
     }
 
     /// Returns the records that have arrived, in order. An error ends them.
-    pub fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
         known_records(&self.filter, self.generation, self.next, self.tables)
     }
 
     /// Returns a copy with the same fields and cells.
-    pub fn try_clone(&self) -> Result<Self, error::Error> {
+    pub(crate) fn try_clone(&self) -> Result<Self, error::Error> {
         let Self { ref filter, generation, next, tables } = *self;
         Ok(Self { filter: filter.try_clone()?, generation, next, tables })
     }
@@ -369,7 +369,7 @@ mod tests {
     const MEMBERS: u32 = if cfg!(miri) { 40 } else { 10_000 };
 
     fn native(filter: &mut Filter) -> &mut BloomFilter {
-        filter.mergeable_mut().unwrap()
+        if let Filter::Native(filter) = filter { filter } else { panic!("{filter:?}") }
     }
 
     fn records(filter: &Filter, generation: u16) -> Vec<(u64, Vec<u8>)> {

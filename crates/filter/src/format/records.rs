@@ -114,7 +114,7 @@ pub fn is_header(data: &[u8]) -> bool {
 
 /// Returns the first record of a dump, the header: its iterator and its data. `generation` is the filter's, below
 /// [`GENERATIONS`]. Marks the filter if necessary.
-pub fn first_record(filter: &Filter, generation: u16, mark: &mut DumpMark) -> Result<(u64, Vec<u8>), Error> {
+pub(crate) fn first_record(filter: &Filter, generation: u16, mark: &mut DumpMark) -> Result<(u64, Vec<u8>), Error> {
     if filter.is_marked() {
         mark.set(filter)?;
     }
@@ -128,7 +128,7 @@ pub fn first_record(filter: &Filter, generation: u16, mark: &mut DumpMark) -> Re
 /// # Errors
 /// [`Error::OutOfRange`] for an invalid iterator; [`Error::WrongGeneration`] for one of another filter, or of a dump before the
 /// marked one; [`Error::Filter`] if there is no memory for the record.
-pub fn next_record(
+pub(crate) fn next_record(
     filter: &Filter,
     generation: u16,
     iterator: u64,

@@ -30,30 +30,20 @@ const LOW_RATE_HASHES_MIN: u32 = 13;
 const ITEM_BLOCKS_MAX: usize = 4;
 
 /// The shape of a layer of blocks, and the number of cells per item. `BLOCK`: size of a block of 512 cells, in bytes.
-///
-/// ```
-/// use bloomgate_filter::geometry::BlockedBits;
-///
-/// let layer = BlockedBits::for_layer(1_000_000, 0.01)?;
-/// assert_eq!(layer.hashes, 7);
-/// assert_eq!(layer.size_bytes() * 8 / 1_000_000, 9, "bits per item");
-/// assert_eq!(layer.blocks_per_group * 64, 4096, "a group is a page");
-/// # Ok::<(), bloomgate_filter::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockedGeometry<const BLOCK: usize> {
     /// Number of groups. All blocks of an item are in one group.
-    pub groups: u64,
+    pub(crate) groups: u64,
     /// Number of blocks per group, at most the number of blocks in a page.
-    pub blocks_per_group: u16,
+    pub(crate) blocks_per_group: u16,
     /// Number of different blocks with cells of an item: 2, or 4 with bits. Every group has at least this many blocks.
-    pub blocks_per_item: u16,
+    pub(crate) blocks_per_item: u16,
     /// Number of cells per item, k, 1 to 64. They are divided evenly among the item's blocks; the first blocks may get one more.
-    pub hashes: u32,
+    pub(crate) hashes: u32,
 }
 
 /// The shape of a layer of bits: blocks of 64 bytes, at most 64 of them per group.
-pub type BlockedBits = BlockedGeometry<BLOCK_BYTES>;
+pub(crate) type BlockedBits = BlockedGeometry<BLOCK_BYTES>;
 
 impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// Blocks of the largest group, a page.
@@ -66,20 +56,20 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// # Errors
     /// [`Error::CapacityOutOfRange`] for capacity 0, [`Error::RateOutOfRange`] unless 0 < `rate` < 1,
     /// [`Error::SizeOverflow`] if the size in bytes does not fit 63 bits.
-    pub fn for_layer(capacity: u64, rate: f64) -> Result<Self, Error> {
+    pub(crate) fn for_layer(capacity: u64, rate: f64) -> Result<Self, Error> {
         let are_counters = BlockArray::<BLOCK>::ARE_COUNTERS;
         let per_item = if are_counters { sizing::counters_per_item } else { sizing::bits_per_item };
         Self::with_cells(per_item, capacity, rate)
     }
 
     /// Returns the geometry of a layer with `per_item` cells per item at a rate, in two blocks.
-    pub fn with_cells(per_item: fn(f64) -> f64, capacity: u64, rate: f64) -> Result<Self, Error> {
+    pub(crate) fn with_cells(per_item: fn(f64) -> f64, capacity: u64, rate: f64) -> Result<Self, Error> {
         Self::of(2, sizing::hashes, per_item, capacity, rate)
     }
 
     /// Returns the geometry of a layer at a [low rate](sizing::LOW_RATE): with four blocks per item if the layer has four, otherwise with
     /// two.
-    pub fn for_low_rate(capacity: u64, rate: f64) -> Result<Self, Error> {
+    pub(crate) fn for_low_rate(capacity: u64, rate: f64) -> Result<Self, Error> {
         let in_two = Self::for_layer(capacity, rate)?;
         if in_two.blocks() < ITEM_BLOCKS_MAX as u64 {
             return Ok(in_two);
@@ -115,7 +105,7 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     }
 
     /// Whether a layer can have this geometry. Geometries of snapshots and dumps are checked with it.
-    pub fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         // Four cells of a prefix must be in the first block.
         let may_have_four = !BlockArray::<BLOCK>::ARE_COUNTERS && self.hashes >= LOW_RATE_HASHES_MIN;
         let has_item_blocks = self.blocks_per_item == 2 || self.blocks_per_item == 4 && may_have_four;
@@ -132,12 +122,12 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     }
 
     /// Returns the number of blocks of the layer.
-    pub const fn blocks(&self) -> u64 {
+    pub(crate) const fn blocks(&self) -> u64 {
         self.groups.saturating_mul(self.blocks_per_group as u64)
     }
 
     /// Returns the size of the layer's cells, in bytes.
-    pub const fn size_bytes(&self) -> u64 {
+    pub(crate) const fn size_bytes(&self) -> u64 {
         self.blocks().saturating_mul(BLOCK as u64)
     }
 
@@ -326,17 +316,6 @@ const POWERS: [u64; HASHES_MAX as usize + 1] = {
 };
 
 /// The position of an item in a layer: two or four blocks of one group, and the random bits that select the cells in them.
-///
-/// ```
-/// use bloomgate_filter::geometry::{BlockedBits, Geometry as _};
-/// use bloomgate_filter::hash::ItemHash;
-///
-/// let layer = BlockedBits { groups: 1000, blocks_per_group: 64, blocks_per_item: 2, hashes: 7 };
-/// let probe = layer.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
-/// let blocks = layer.blocks_of(probe).map(|(block, cells)| (block, cells.map(|cell| cell.index()).collect()));
-/// assert_eq!(blocks.collect::<Vec<_>>(), [(49798, vec![337, 125, 393, 328]), (49827, vec![235, 414, 328])]);
-/// assert_eq!(49798 / 64, 49827 / 64, "one group, so one page");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockedProbe {
     /// The first block.
@@ -390,7 +369,7 @@ const fn at_distance(block: u64, distance: u64) -> u64 {
 
 impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// Returns the blocks of an item, each with its cells there.
-    pub fn blocks_of(&self, probe: BlockedProbe) -> impl Iterator<Item = (u64, ProbeCells)> {
+    pub(crate) fn blocks_of(&self, probe: BlockedProbe) -> impl Iterator<Item = (u64, ProbeCells)> {
         let others = match self.blocks_per_item {
             2 => [Some((probe.rest, self.after_first(probe))), None, None],
             _ => self.others_of_four(probe).map(Some),
@@ -446,7 +425,7 @@ where
 
 /// The cells of an item in one block, in the order in which they are drawn. Some may be equal.
 #[derive(Clone, Debug)]
-pub struct ProbeCells {
+pub(crate) struct ProbeCells {
     word: u64,
     left: u32,
 }
@@ -513,24 +492,9 @@ fn range_of<const BLOCK: usize>(block: u64, offset: usize) -> Option<Range<usize
 // pairs of items share both blocks. `sizing::counters_per_item` compensates for that.
 
 /// The shape of a layer of counters: blocks of 256 bytes, 2 to 16 of them per group.
-pub type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
+pub(crate) type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
 
 /// A geometry whose cells are counters, so that an item that was inserted can be removed.
-///
-/// ```
-/// use bloomgate_filter::cells::Counters;
-/// use bloomgate_filter::geometry::{BlockedCounters, Counting as _, Geometry as _};
-/// use bloomgate_filter::hash::ItemHash;
-///
-/// let geometry = BlockedCounters::for_layer(1000, 0.01)?;
-/// let mut cells = Counters::zeroed(geometry.blocks())?;
-/// let probe = geometry.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
-/// geometry.insert(&mut cells, probe);
-/// geometry.insert(&mut cells, probe);
-/// geometry.remove(&mut cells, probe);
-/// assert_eq!(geometry.least(&cells, probe), 1);
-/// # Ok::<(), bloomgate_filter::Error>(())
-/// ```
 pub trait Counting: Geometry {
     /// Removes an item, which must have been inserted: otherwise this decrements counters of other items.
     fn remove(&self, cells: &mut Self::Cells, probe: Self::Probe);

@@ -11,16 +11,16 @@ use crate::cells::{BLOCK_CELLS, Histogram};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FillEstimate {
     /// The fraction of its cells that are occupied, 0 to 1.
-    pub fill: f64,
+    pub(crate) fill: f64,
     /// The estimated number of distinct items in it.
-    pub items: f64,
+    pub(crate) items: f64,
     /// The estimated false positive rate, 0 to 1.
-    pub rate: f64,
+    pub(crate) rate: f64,
 }
 
 impl FillEstimate {
     /// Estimates a layer of blocks. The histogram covers all blocks or a sample.
-    pub fn of_blocks<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> Self {
+    pub(crate) fn of_blocks<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> Self {
         let ones: f64 = each(histogram).map(|(ones, blocks)| to_f64(ones) * to_f64(blocks)).sum();
         let cells = to_f64(histogram.blocks().max(1)) * to_f64(BLOCK_CELLS as u64);
         let items = items(histogram, geometry.hashes, geometry.blocks());
@@ -29,7 +29,7 @@ impl FillEstimate {
 
     /// Estimates a flat array of `modulus` bits, of which `looked_at` were read (same source, for one array). An item's bits form an
     /// arithmetic progression, except `apart` of them.
-    pub fn of_flat(ones: u64, looked_at: u64, hashes: u32, apart: u32, modulus: u64) -> Self {
+    pub(crate) fn of_flat(ones: u64, looked_at: u64, hashes: u32, apart: u32, modulus: u64) -> Self {
         if looked_at == 0 || hashes == 0 {
             return Self::default();
         }
@@ -49,7 +49,7 @@ impl FillEstimate {
 /// After n draws, 512 (1 - (1 - 1/512)^n) bits of a block are set on average, so a block with X set bits had about -512 ln(1 - X / 512)
 /// draws (Swamidass, Baldi: Mathematical Correction for Fingerprint Similarity Measures, 2007). A full block is treated as if one bit were
 /// clear. Computes a logarithm for each number of bits that occurs.
-pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
+pub(crate) fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
     let counted = histogram.blocks();
     if counted == 0 || hashes == 0 {
         return 0.0;
@@ -66,7 +66,7 @@ pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
 /// equally: `tests/figures/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate in a
 /// layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one. With four
 /// blocks per item, at 1e-6, 8% in a full layer, 20% in a half-full and 35% in a quarter-full one.
-pub fn rate_now<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> f64 {
+pub(crate) fn rate_now<const BLOCK: usize>(histogram: &Histogram, geometry: &BlockedGeometry<BLOCK>) -> f64 {
     let blocks = to_f64(histogram.blocks().max(1));
     let all_set = |bits: u32| {
         let chances = each(histogram).map(|(ones, blocks)| {

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// The maximum number of bits per item. RedisBloom reaches 998 at a rate of 1e-300. Without a limit, a snapshot of a few bytes could keep
 /// every lookup busy for minutes.
-pub const HASHES_MAX: u32 = 1100;
+pub(crate) const HASHES_MAX: u32 = 1100;
 
 /// The number of positions that a lookup tests first. Half of the bits of a full layer are set, so three positions reject seven
 /// of eight absent items.
@@ -33,19 +33,19 @@ pub trait Positions: Copy + Default + std::fmt::Debug {
 #[derive(Clone, Copy, Debug)]
 pub struct Flat<P> {
     /// Size of the array, in bytes.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     /// Positions are below this, 1 to `size_bytes` * 8.
-    pub modulus: u64,
+    pub(crate) modulus: u64,
     /// Number of bits per item, k, 1 to [`HASHES_MAX`].
-    pub hashes: u32,
+    pub(crate) hashes: u32,
     /// Bits of the array per item of the capacity, as the layer was sized.
-    pub bits_per_item: f64,
+    pub(crate) bits_per_item: f64,
     positions: std::marker::PhantomData<P>,
 }
 
 impl<P> Flat<P> {
     /// Creates a geometry; [`check`](Geometry::check) decides whether a layer can have it.
-    pub const fn new(size_bytes: u64, modulus: u64, hashes: u32, bits_per_item: f64) -> Self {
+    pub(crate) const fn new(size_bytes: u64, modulus: u64, hashes: u32, bits_per_item: f64) -> Self {
         Self { size_bytes, modulus, hashes, bits_per_item, positions: std::marker::PhantomData }
     }
 }

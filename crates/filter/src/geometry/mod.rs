@@ -2,12 +2,12 @@
 //! modules' layouts ([`Flat`]). The chain and its batches are generic over [`Geometry`].
 
 mod blocked;
-pub mod estimate;
+pub(crate) mod estimate;
 mod flat;
 pub mod sizing;
 
-pub use blocked::{BlockedBits, BlockedCounters, BlockedGeometry, BlockedProbe, Counting, ProbeCells};
-pub use flat::{Flat, HASHES_MAX, Positions};
+pub(crate) use blocked::{BlockedBits, BlockedCounters, BlockedGeometry, Counting};
+pub(crate) use flat::{Flat, HASHES_MAX, Positions};
 
 use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
@@ -21,32 +21,18 @@ use estimate::FillEstimate;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerDescription<G> {
     /// The layer's own rate.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// The number of items at which it is full.
-    pub capacity: u64,
+    pub(crate) capacity: u64,
     /// The number of items added to it; at most `capacity` in native layers.
-    pub items: u64,
+    pub(crate) items: u64,
     /// The shape of its cells.
-    pub geometry: G,
+    pub(crate) geometry: G,
 }
 
 /// The positions of an item's cells. A value is the geometry of one layer.
 ///
 /// A lookup is split in two, because most absent items are rejected by their first cells:
-///
-/// ```
-/// use bloomgate_filter::cells::Blocks;
-/// use bloomgate_filter::geometry::{BlockedBits, Geometry as _};
-/// use bloomgate_filter::hash::ItemHash;
-///
-/// let geometry = BlockedBits::for_layer(1000, 0.01)?;
-/// let mut cells = Blocks::zeroed(geometry.blocks())?;
-/// let probe = geometry.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
-/// assert!(!geometry.contains_first(&cells, probe));
-/// geometry.insert(&mut cells, probe);
-/// assert!(geometry.contains_first(&cells, probe) && geometry.contains_rest(&cells, probe));
-/// # Ok::<(), bloomgate_filter::Error>(())
-/// ```
 pub trait Geometry: Copy + PartialEq + Debug {
     /// The hash of an item, the same for all layers.
     type Hash: Copy + Default;

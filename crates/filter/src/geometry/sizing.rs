@@ -14,10 +14,10 @@ pub const RATE_MIN: f64 = 1e-12;
 /// The highest rate that can be requested.
 pub const RATE_MAX: f64 = 0.25;
 /// A small first layer (the default is 100) is for at most this number of items.
-pub const SMALL_FIRST_CAPACITY: u64 = 128;
+pub(crate) const SMALL_FIRST_CAPACITY: u64 = 128;
 
 /// At this rate and above, a fixed filter gets extra bits for items that are mistaken for members while it fills, and so are not counted.
-pub const HIGH_RATE: f64 = 0.02;
+pub(crate) const HIGH_RATE: f64 = 0.02;
 
 /// Below this rate, an item's cells are in four blocks rather than two, which takes fewer bits.
 pub const LOW_RATE: f64 = 1e-4;
@@ -32,9 +32,9 @@ pub const LOW_RATE: f64 = 1e-4;
 pub enum Policy {
     /// The rules of 0.1 and 0.2. A small first layer gets a 32nd of the rate, which leaves more to later layers.
     One = 1,
-    /// Filters with a [low rate](LOW_RATE) have [four blocks](super::BlockedGeometry::blocks_per_item) per item. In others, the layers
-    /// after a small first one get nearly equal [shares](share): filters that have grown much take fewer bits. A fixed filter with a high
-    /// rate gets [more bits](bits_per_counted_item).
+    /// Filters with a [low rate](LOW_RATE) have four blocks per item. In others, the layers
+    /// after a small first one get nearly equal shares: filters that have grown much take fewer bits. A fixed filter with a high
+    /// rate gets more bits.
     Two = 2,
     /// The rules of the second policy. Small filters are stored in fewer bytes, which 0.3 cannot read. It can still read its own filters,
     /// which have the second.
@@ -46,7 +46,7 @@ impl Policy {
     pub const NEWEST: Self = Self::Three;
 
     /// Returns the policy with a stored number.
-    pub const fn from_number(number: u32) -> Option<Self> {
+    pub(crate) const fn from_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::One),
             2 => Some(Self::Two),
@@ -61,13 +61,13 @@ impl Policy {
     }
 
     /// Whether filters of both policies have the same layers.
-    pub fn sizes_like(self, other: Self) -> bool {
+    pub(crate) fn sizes_like(self, other: Self) -> bool {
         (self == Self::One) == (other == Self::One)
     }
 
     /// Whether a filter may have this policy: filters to which all policies give the same layers always have the first, so that 0.2 can
     /// read them.
-    pub fn suits(self, rate: f64, scaling: Scaling, first_capacity: u64) -> bool {
+    pub(crate) fn suits(self, rate: f64, scaling: Scaling, first_capacity: u64) -> bool {
         let differs = match scaling {
             Scaling::Fixed => rate >= HIGH_RATE,
             Scaling::Growing { .. } => first_capacity <= SMALL_FIRST_CAPACITY,
@@ -86,7 +86,7 @@ const DIGITS_MAX: f64 = 16.0;
 /// Rates above 0.1 get up to 8% more: a filter is full when it has counted its capacity, and items mistaken for members are not
 /// counted. A filter at 0.25 counts 100 of 111 distinct items; without the addition, its rate was then 0.29. That is not quite enough
 /// for a full fixed filter: see [`bits_per_counted_item`].
-pub fn bits_per_item(rate: f64) -> f64 {
+pub(crate) fn bits_per_item(rate: f64) -> f64 {
     let uncounted = 0.2 * (1.0 - digits(rate)).max(0.0);
     cells_per_item(rate) * (1.0 + uncounted)
 }
@@ -94,7 +94,7 @@ pub fn bits_per_item(rate: f64) -> f64 {
 /// As [`bits_per_item`], for a fixed filter with a [high rate](HIGH_RATE), except with the first policy. With [`bits_per_item`], the
 /// model in `tests/figures` gives a full filter up to 1.07 of such a rate, because the number of hashes is rounded and items that are
 /// mistaken for members are not counted. A growing filter needs no such reserve: the shares of its layers leave more than that.
-pub fn bits_per_counted_item(rate: f64) -> f64 {
+pub(crate) fn bits_per_counted_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.46 * rate)
 }
 
@@ -109,13 +109,13 @@ fn cells_per_item(rate: f64) -> f64 {
 /// has 16 blocks of counters instead of 64 blocks of bits, so more items share both blocks, which matters at such rates.
 /// Without this the model in `tests/figures` gives 1.10 and 1.29 of the requested rate; with it, layers have at most 1.04, and
 /// large ones at least 0.89, from 0.25 down to 10^-12.
-pub fn counters_per_item(rate: f64) -> f64 {
+pub(crate) fn counters_per_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.0037 * (digits(rate) - 8.0).max(0.0))
 }
 
 /// Returns k, the number of bits that each item sets: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. This is slightly below the classic log2(1/p),
 /// because blocks are loaded unequally.
-pub fn hashes(rate: f64) -> u32 {
+pub(crate) fn hashes(rate: f64) -> u32 {
     let digits = digits(rate);
     let hashes = if digits < 8.0 { LOG2_10 * digits * (1.0 - 0.002 * digits * digits) } else { 2.0 * digits + 8.0 };
     u32::try_from(to_u64(hashes.round())).unwrap_or(1).max(1)
@@ -123,14 +123,14 @@ pub fn hashes(rate: f64) -> u32 {
 
 /// As [`bits_per_item`], for a [low rate](LOW_RATE) with four blocks per item: 2% above a classic Bloom filter at 10^-6, 3% at
 /// 10^-7. The correction is fitted to the model in `tests/figures`, as in [`bits_per_item`].
-pub fn bits_per_item_in_four(rate: f64) -> f64 {
+pub(crate) fn bits_per_item_in_four(rate: f64) -> f64 {
     let digits = digits(rate);
     digits * LN_10 / (LN_2 * LN_2) * (1.0 + (0.000443 + 0.000023 * digits) * digits * digits)
 }
 
 /// As [`hashes`], for four blocks per item: 16, 19, 22, 25 at 10^-5 to 10^-8. The load of four blocks varies less than the
 /// load of two, so k is closer to log2(1/p).
-pub fn hashes_in_four(rate: f64) -> u32 {
+pub(crate) fn hashes_in_four(rate: f64) -> u32 {
     let digits = digits(rate);
     u32::try_from(to_u64((LOG2_10 * digits * (1.0 - 0.00075 * digits * digits)).round())).unwrap_or(1)
 }
@@ -143,7 +143,7 @@ pub fn hashes_in_four(rate: f64) -> u32 {
 /// of the rate, so among equal shares the large layers gain most. The first layer is part of every lookup, however large the filter
 /// becomes, and the number of cells that its few items set is random: the rate of the default first layer varies by 15% (standard
 /// deviation) from filter to filter. With a small share, this is negligible in a filter that has grown.
-pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
+pub(crate) fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
     if scaling == Scaling::Fixed {
         return 1.0;
     }
@@ -171,7 +171,7 @@ pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) 
 ///
 /// # Errors
 /// [`Error::Full`] for a fixed filter, [`Error::CapacityOutOfRange`] if it does not fit 64 bits.
-pub fn next_capacity(capacity: u64, scaling: Scaling) -> Result<u64, Error> {
+pub(crate) fn next_capacity(capacity: u64, scaling: Scaling) -> Result<u64, Error> {
     match scaling {
         Scaling::Fixed => Err(Error::Full),
         Scaling::Growing { expansion } => {

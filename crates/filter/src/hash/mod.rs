@@ -6,16 +6,16 @@
 //!
 //! MurmurHash3 mixes the seed with the item's length. A seed equal to the length of an item of up to 8 bytes makes both halves
 //! depend on a single number, and the false positive rate rises by up to a quarter. Seeds 1 to 8 are therefore poor for items
-//! of that length, and random seeds start at [`SEED_MIN`].
+//! of that length, and random seeds start at 256.
 
-pub mod murmur2;
+pub(crate) mod murmur2;
 pub mod murmur3;
 pub mod siphash;
 
 use crate::mask::BATCH;
 
 /// The smallest random seed. Smaller ones can equal the length of a short item.
-pub const SEED_MIN: u32 = 256;
+pub(crate) const SEED_MIN: u32 = 256;
 
 /// The two halves of an item's 128-bit hash, the same for every layer of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 
 /// MurmurHash64A.
 #[inline]
-pub fn murmur_hash_64a(bytes: &[u8], seed: u64) -> u64 {
+pub(crate) fn murmur_hash_64a(bytes: &[u8], seed: u64) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
     let scramble = |word: u64| {
         let word = word.wrapping_mul(M);
@@ -24,7 +24,7 @@ pub fn murmur_hash_64a(bytes: &[u8], seed: u64) -> u64 {
 
 /// MurmurHash2, 32 bits. Only the low 32 bits of the length are hashed.
 #[expect(clippy::cast_possible_truncation, reason = "the hash takes the low 32 bits of the length")]
-pub fn murmur_hash_2(bytes: &[u8], seed: u32) -> u32 {
+pub(crate) fn murmur_hash_2(bytes: &[u8], seed: u32) -> u32 {
     const M: u32 = 0x5bd1_e995;
     let (words, tail) = bytes.as_chunks();
     let mut hash = seed ^ bytes.len() as u32;

@@ -15,7 +15,7 @@ const fn split(hash: u128) -> [u64; 2] {
 
 /// The low and the high half of the hash.
 #[inline]
-pub fn murmur3_x64_128(bytes: &[u8], seed: u32) -> [u64; 2] {
+pub(crate) fn murmur3_x64_128(bytes: &[u8], seed: u32) -> [u64; 2] {
     let (mut h1, mut h2) = (u64::from(seed), u64::from(seed));
     let (blocks, tail) = bytes.as_chunks::<16>();
     for block in blocks {

@@ -161,7 +161,7 @@ pub type CountingFilter = Chain<CountingRules>;
 impl CountingFilter {
     /// Creates a filter with the described layers, whose counters are zero until a reader fills them in. Checks the ceiling
     /// before it allocates.
-    pub fn with_zero_counters(
+    pub(crate) fn with_zero_counters(
         spec: CountingSpec,
         layers: &[LayerDescription<BlockedCounters>],
         ceiling: &impl Ceiling,
@@ -177,13 +177,13 @@ impl CountingFilter {
 
     /// Returns its definition. For the placeholder of a filter that was moved out, which has no layer, the definition is
     /// arbitrary.
-    pub fn spec(&self) -> CountingSpec {
+    pub(crate) fn spec(&self) -> CountingSpec {
         let layer = self.layers().first().map(Layer::description);
         let (rate, capacity) = layer.map_or((RATE_MAX, 1), |layer| (layer.rate, layer.capacity));
         CountingSpec { rate, capacity, hasher: self.rules().hasher }
     }
 
-    /// Returns how often an item is present: the minimum of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX),
+    /// Returns how often an item is present: the minimum of its counters, 0 to 15,
     /// which means that number or more. It is too high if other items share all of its counters, and never too low as long as
     /// only added items are deleted.
     pub fn count(&self, item: &[u8]) -> u8 {

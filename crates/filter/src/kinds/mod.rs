@@ -2,10 +2,10 @@
 //! statistics. Only this file and `spec.rs` match on the kind: [`Spec`] defines a filter of any kind, [`Filter`] is one.
 
 pub mod chunked;
-pub mod counting;
+mod counting;
 pub mod effect;
 pub mod info;
-pub mod native;
+pub(crate) mod native;
 mod packed;
 pub(crate) mod parts;
 pub mod plan;
@@ -15,12 +15,12 @@ mod request;
 mod spec;
 pub mod stats;
 pub mod valkey_bloom;
-pub mod windowed;
+pub(crate) mod windowed;
 
-pub use crate::chain::{Contents, Origin, Outcome, Removed};
+pub use crate::chain::{Added, Contents, Origin, Outcome, Removed};
 pub use chunked::ChunkArrival;
 pub use counting::{CountingFilter, CountingSpec};
-pub use native::{BloomFilter, NativeSpec};
+pub use native::{BloomFilter, NativeSpec, clamp_rate};
 pub use packed::{PackedFilter, TAGS};
 pub use redisbloom::{RedisBloomFilter, RedisBloomSpec};
 pub use redisbloom_cuckoo::{RedisBloomCuckooFilter, RedisBloomCuckooSpec};
@@ -30,7 +30,7 @@ pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
 pub use windowed::{BucketStart, Retention, WindowedFilter, WindowedSpec};
 
 use crate::cells::{Mover, relocate_boxed};
-use crate::chain::{AddRules, Added};
+use crate::chain::AddRules;
 use crate::error::Error;
 use crate::geometry::sizing::Scaling;
 use crate::host::{Ceiling, Clock};
@@ -162,7 +162,7 @@ impl Filter {
         }
     }
 
-    /// Creates an empty filter as the primary that replicated its creation did; see [`RedisBloomFilter::carried`].
+    /// Creates an empty filter as the primary that replicated its creation did, which may be RedisBloom: it accepts any capacity.
     pub fn carried(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::RedisBloom(spec) => RedisBloomFilter::carried(*spec, ceiling).map(Self::RedisBloom),
@@ -205,11 +205,6 @@ impl Filter {
 
     /// Returns the filter if its kind can be merged.
     pub const fn mergeable(&self) -> Result<&BloomFilter, Error> {
-        if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
-    }
-
-    /// Returns the filter for writing if its kind can be merged.
-    pub const fn mergeable_mut(&mut self) -> Result<&mut BloomFilter, Error> {
         if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
     }
 
@@ -259,7 +254,7 @@ impl Filter {
         match_kind!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
     }
 
-    /// The size in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
+    /// The size in bytes that BF.INFO shows: of the cells, and of the fields as the first release had them.
     pub fn size_bytes(&self) -> u64 {
         self.contents().size_bytes
     }
@@ -318,8 +313,7 @@ impl Filter {
         match_kind!(mut self, chain => chain.flush_pending(most), ring => ring.flush_pending(most))
     }
 
-    /// Lets the mover move its memory, starting at place number `first`; see
-    /// [`Chain::relocate`](crate::chain::Chain::relocate).
+    /// Moves its memory, starting at place number `first`. Returns the place to continue with if the mover stops before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
             relocate_boxed(filter, mover);

@@ -230,7 +230,7 @@ impl BloomFilter {
     ///
     /// # Errors
     /// [`Error::Unsound`] for layers that no filter can have, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
-    pub fn with_zero_bits(
+    pub(crate) fn with_zero_bits(
         spec: NativeSpec,
         layers: &[LayerDescription<BlockedBits>],
         ceiling: &impl Ceiling,
@@ -423,7 +423,7 @@ pub(crate) const WORD_BYTES_MAX: usize = 1 + (1 + 8) + 5 + 9 + 5;
 /// The largest capacity in a word, which commands can also state in digits.
 const CAPACITY_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// A definition as one [word](NativeSpec::to_word).
+/// A definition as one [word](crate::kinds::Spec::to_word).
 pub struct Word(PackedSink<WORD_BYTES_MAX>);
 
 impl std::ops::Deref for Word {
@@ -457,7 +457,7 @@ impl NativeSpec {
         Some(Word(sink))
     }
 
-    /// Reads what [`to_word`](Self::to_word) returned. The word may be hostile: one that it does not return for any filter is refused.
+    /// Reads what [`Spec::to_word`](crate::kinds::Spec::to_word) returned. The word may be hostile: one that it does not return for any filter is refused.
     /// Memory and the limits for clients are for the caller to check.
     ///
     /// # Errors

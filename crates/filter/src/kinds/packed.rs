@@ -319,7 +319,7 @@ impl PackedFilter {
         ItemHash::of(item, u32::from_le_bytes(self.seed))
     }
 
-    /// Whether an item may be present, as [`BloomFilter::contains`], without unpacking the filter.
+    /// Whether an item may be present, as `BloomFilter::contains`, without unpacking the filter.
     #[inline]
     pub fn contains(&self, item: &[u8]) -> bool {
         self.contains_hash(self.hash(item))
@@ -337,7 +337,7 @@ impl PackedFilter {
         })
     }
 
-    /// Adds an item for a client, as [`BloomFilter::add`], without unpacking the filter. `None` for a new item if the newest layer is
+    /// Adds an item for a client, as `BloomFilter::add`, without unpacking the filter. `None` for a new item if the newest layer is
     /// full; nothing has changed then.
     #[inline]
     pub fn add(&mut self, item: &[u8]) -> Option<bool> {

@@ -1,5 +1,8 @@
 //! The reply of BF.PLAN: what a filter will consist of, before it is created.
 
+pub use crate::cells::BLOCK_BYTES;
+pub use crate::geometry::sizing::LOW_RATE;
+
 use crate::chain::{ChainSpec, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::to_f64;

@@ -14,27 +14,27 @@ pub const FIXED_SEED: [u8; 32] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
     /// The false positive rate, inside (0, 1).
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// The capacity, at least 1.
-    pub capacity: u64,
+    pub(crate) capacity: u64,
     /// Its behavior when full.
-    pub scaling: Scaling,
+    pub(crate) scaling: Scaling,
     /// The value of SEED.
-    pub seed: Option<Seed>,
+    pub(crate) seed: Option<Seed>,
     /// The value of TIGHTENING, inside (0, 1).
-    pub tightening: Option<f64>,
+    pub(crate) tightening: Option<f64>,
     /// The value of LAYOUT.
-    pub layout: Option<LayoutName>,
+    pub(crate) layout: Option<LayoutName>,
     /// The value of HASH.
-    pub hash: Option<HashName>,
+    pub(crate) hash: Option<HashName>,
     /// The rule by which it forgets items, if it does.
-    pub forgets: Option<Retention>,
+    pub(crate) forgets: Option<Retention>,
     /// The value of BUCKETS.
-    pub buckets: Option<u32>,
+    pub(crate) buckets: Option<u32>,
     /// Whether it has counters in place of bits.
-    pub is_counting: bool,
+    pub(crate) is_counting: bool,
     /// The value of POLICY.
-    pub policy: Option<Policy>,
+    pub(crate) policy: Option<Policy>,
 }
 
 /// Defaults for missing options, and the origin of the command.
@@ -92,7 +92,7 @@ pub enum Seed {
 
 impl Request {
     /// Returns the request of a command without options.
-    pub const fn new(defaults: &Defaults) -> Self {
+    pub(crate) const fn new(defaults: &Defaults) -> Self {
         let Defaults { rate, capacity, scaling, .. } = *defaults;
         Self {
             rate,

@@ -79,7 +79,7 @@ macro_rules! match_kind {
 
 impl Spec {
     /// Returns the definition that a request asks for; `None` if its options belong to different kinds.
-    pub fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
+    pub(crate) fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
         let spec = Self::of_any_policy(request, defaults);
         spec.filter(|spec| request.policy.is_none() || matches!(spec, Self::Native(_)))
     }

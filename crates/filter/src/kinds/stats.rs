@@ -72,7 +72,7 @@ pub struct BucketStats {
 
 /// Sums over the layers of a filter.
 #[derive(Debug, Default)]
-pub struct Measured {
+pub(crate) struct Measured {
     layers: Vec<LayerStats>,
     buckets: Vec<BucketStats>,
     items: f64,

@@ -27,15 +27,15 @@ use crate::mask::Mask;
 use crate::memory::{push, reserve};
 
 /// The default number of buckets.
-pub const BUCKETS: u32 = 8;
+pub(crate) const BUCKETS: u32 = 8;
 /// The fewest buckets.
-pub const BUCKETS_MIN: u32 = 3;
+pub(crate) const BUCKETS_MIN: u32 = 3;
 /// The maximum number of buckets.
-pub const BUCKETS_MAX: u32 = 64;
+pub(crate) const BUCKETS_MAX: u32 = 64;
 /// The number of layers of the whole ring up to which buckets grow. Beyond it, each bucket may still begin with one layer.
 const RING_LAYERS_MAX: usize = LAYERS_MAX - BUCKETS_MAX as usize;
 /// The longest window, in seconds: about three hundred years.
-pub const SECONDS_MAX: u64 = 10_000_000_000;
+pub(crate) const SECONDS_MAX: u64 = 10_000_000_000;
 /// The largest slot number and time; their successors also fit a signed number.
 const NUMBER_MAX: u64 = 1 << 62;
 
@@ -44,7 +44,7 @@ const NUMBER_MAX: u64 = 1 << 62;
 pub enum Retention {
     /// After a window of time.
     After {
-        /// Its length, 1 to [`SECONDS_MAX`].
+        /// Its length, 1 to 10^10.
         seconds: u64,
         /// Whether adding a present item restarts its window.
         is_sliding: bool,
@@ -66,7 +66,7 @@ pub struct WindowedSpec {
     pub hasher: Hasher,
     /// The rule by which it forgets items.
     pub forgets: Retention,
-    /// The maximum number of live buckets, [`BUCKETS_MIN`] to [`BUCKETS_MAX`].
+    /// The maximum number of live buckets, 3 to 64.
     pub buckets: u32,
 }
 
@@ -228,7 +228,7 @@ impl WindowedFilter {
     /// # Errors
     /// [`Error::Unsound`] for a ring that cannot exist, [`Error::AboveCeiling`], [`Error::OutOfMemory`],
     /// [`Error::SizeOverflow`].
-    pub fn with_spec(spec: WindowedSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+    pub(crate) fn with_spec(spec: WindowedSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let mut ring = Self::without_buckets(spec)?;
         let first = ring.bucket_now(Moment(0));
         if spec.forgets == Retention::Rolling {
@@ -253,7 +253,7 @@ impl WindowedFilter {
     }
 
     /// Returns a copy with the same fields and bits.
-    pub fn try_clone(&self) -> Result<Self, Error> {
+    pub(crate) fn try_clone(&self) -> Result<Self, Error> {
         let mut copy = Self::without_buckets(self.spec)?;
         for bucket in &self.buckets {
             copy.push_bucket(Bucket { filter: bucket.filter.try_clone()?, ..*bucket });
@@ -278,16 +278,6 @@ impl WindowedFilter {
     /// Removes and returns the dropped buckets.
     pub fn take_retired(&mut self) -> Vec<BloomFilter> {
         std::mem::take(&mut self.retired)
-    }
-
-    /// Drops all buckets.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`]. The filter is then unchanged.
-    pub fn clear(&mut self) -> Result<(), Error> {
-        reserve(&mut self.retired, self.buckets.len())?;
-        self.retired.extend(self.buckets.drain(..).map(|bucket| bucket.filter));
-        Ok(())
     }
 
     /// Drops the buckets that a dump omitted. If it omitted all of them, keeps the newest with the records that arrived,
@@ -330,7 +320,7 @@ impl WindowedFilter {
     }
 
     /// The number of layers of all buckets.
-    pub fn layer_count(&self) -> usize {
+    pub(crate) fn layer_count(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.filter.layers().len()).sum()
     }
 
@@ -346,7 +336,7 @@ impl WindowedFilter {
     }
 
     /// The counts of the live buckets together.
-    pub fn live_contents(&self, now: Moment) -> Contents {
+    pub(crate) fn live_contents(&self, now: Moment) -> Contents {
         contents_of(self.live(now))
     }
 
@@ -356,7 +346,7 @@ impl WindowedFilter {
     }
 
     /// The number of bytes taken from the allocator, including its own fields. Visits every layer.
-    pub fn allocated_bytes(&self) -> u64 {
+    pub(crate) fn allocated_bytes(&self) -> u64 {
         let places = self.buckets.capacity() * size_of::<Bucket>();
         let retired = self.retired.capacity() * size_of::<BloomFilter>();
         let fields = (size_of::<Self>() + places + retired) as u64;
@@ -557,7 +547,7 @@ fn contained_in<'a>(buckets: impl Iterator<Item = &'a Bucket>, hashes: &[ItemHas
 impl WindowedFilter {
     /// Whether an item may be in a live bucket; `false` is certain.
     #[inline(never)]
-    pub fn contains(&self, item: &[u8], now: Moment) -> bool {
+    pub(crate) fn contains(&self, item: &[u8], now: Moment) -> bool {
         let hash = self.spec.hasher.hash(item);
         self.live(now).rev().any(|bucket| bucket.filter.contains_hash(hash))
     }

@@ -3,10 +3,9 @@
 
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom as Rules, load};
 use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
-use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
+use bloomgate_filter::{Filter, Moment, Policy, Scaling, Spec, Unlimited, Value};
 
 use super::Inputs;
 use super::newer_kinds::beyond;

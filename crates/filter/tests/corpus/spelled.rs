@@ -193,7 +193,7 @@ impl ValkeyBloom {
 }
 
 /// A native layer.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct NativeLayer {
     pub rate: f64,
     pub capacity: u64,
@@ -213,7 +213,7 @@ impl Default for NativeLayer {
 }
 
 /// A native filter.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Native {
     pub version: u64,
     /// 1 for a complete filter, 2 for an arriving one.

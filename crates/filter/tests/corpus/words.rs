@@ -6,12 +6,11 @@ use bloomgate_filter::arguments::load_time::LoadTime;
 use bloomgate_filter::arguments::options::{BUCKETS, EX, PLANNED_ITEMS, POLICY, PX, WINDOW};
 use bloomgate_filter::arguments::plan::Asked;
 use bloomgate_filter::arguments::{Creation, Refusal};
-use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
 use bloomgate_filter::kinds::{BucketStart, CountingSpec, NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
-use bloomgate_filter::{Moment, Scaling, Spec};
+use bloomgate_filter::{Moment, Policy, Scaling, Spec};
 
 use super::Inputs;
 use super::targets::guard_arguments::{BACKOFF, FRESH, Fetch, Fill, LEASE, RENEW, STALE, WAIT};

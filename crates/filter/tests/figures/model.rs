@@ -1,11 +1,48 @@
 //! The expected rate of a layer, by a Poisson model of its geometry, for sizes that no test could fill.
 
-use bloomgate_filter::geometry::BlockedGeometry;
+use bloomgate_filter::kinds::plan::{LOW_RATE, PlannedLayer};
+use bloomgate_filter::{Policy, Spec};
 
-/// Returns the number of an item's cells in one of its blocks, counted from 0.
-pub fn hashes_in<const BLOCK: usize>(geometry: BlockedGeometry<BLOCK>, block: u32) -> u32 {
-    let blocks = u32::from(geometry.blocks_per_item);
-    geometry.hashes / blocks + u32::from(block < geometry.hashes % blocks)
+/// The shape of a layer of blocks of 512 cells.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    pub groups: u64,
+    pub blocks_per_group: u32,
+    pub blocks_per_item: u32,
+    pub hashes: u32,
+    /// 64 with bits, 256 with counters.
+    pub block_bytes: usize,
+}
+
+impl Geometry {
+    /// Derives the shape of a layer from its size: a group has up to a page, and no group is larger than another.
+    pub fn of(spec: &Spec, layer: PlannedLayer) -> Self {
+        let block_bytes = if matches!(spec, Spec::Counting(_)) { 256 } else { 64 };
+        let blocks = layer.size_bytes / block_bytes;
+        let groups = blocks.div_ceil(4096 / block_bytes);
+        let has_four = matches!(spec, Spec::Native(spec) if spec.policy != Policy::One && spec.rate < LOW_RATE);
+        Self {
+            groups,
+            blocks_per_group: (blocks / groups) as u32,
+            blocks_per_item: if has_four && blocks >= 4 { 4 } else { 2 },
+            hashes: layer.hashes,
+            block_bytes: block_bytes as usize,
+        }
+    }
+
+    /// The shape of the first layer of a filter.
+    pub fn of_first(spec: &Spec) -> Self {
+        Self::of(spec, spec.plan(None).unwrap().layers[0])
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.groups * u64::from(self.blocks_per_group)
+    }
+
+    /// Returns the number of an item's cells in one of its blocks, counted from 0.
+    pub fn hashes_in(&self, block: u32) -> u32 {
+        self.hashes / self.blocks_per_item + u32::from(block < self.hashes % self.blocks_per_item)
+    }
 }
 
 /// A model of the layout that is independent of the code under test, except for the geometry. The numbers of items that share two blocks of
@@ -46,7 +83,7 @@ impl Model {
     }
 
     /// Returns the rate of a layer to which this many distinct items were added.
-    pub fn rate_offered<const BLOCK: usize>(&self, items: f64, geometry: BlockedGeometry<BLOCK>) -> f64 {
+    pub fn rate_offered(&self, items: f64, geometry: Geometry) -> f64 {
         if geometry.blocks_per_item == 4 {
             return self.rate_in_four(items, geometry);
         }
@@ -76,7 +113,7 @@ impl Model {
         rate
     }
 
-    fn rate_in_four<const BLOCK: usize>(&self, items: f64, geometry: BlockedGeometry<BLOCK>) -> f64 {
+    fn rate_in_four(&self, items: f64, geometry: Geometry) -> f64 {
         let in_block = 4.0 / f64::from(geometry.blocks_per_group);
         let (some, part) = (geometry.hashes / 4, f64::from(geometry.hashes % 4) / 4.0);
         // At [m]: the chances that `some` bits, and one more, are set in a block with m items.
@@ -97,13 +134,13 @@ impl Model {
             for (items, chance) in binomial(in_group, in_block) {
                 set.iter_mut().zip(chances(items)).for_each(|(sum, set)| *sum += chance * set);
             }
-            rate += (0..4).fold(probability, |all, block| all * set[(hashes_in(geometry, block) - some) as usize]);
+            rate += (0..4).fold(probability, |all, block| all * set[(geometry.hashes_in(block) - some) as usize]);
         }
         rate
     }
 
     /// Returns the rate of a layer that counts this many items. Items mistaken for members are not counted.
-    pub fn rate<const BLOCK: usize>(&self, items: u64, geometry: BlockedGeometry<BLOCK>) -> f64 {
+    pub fn rate(&self, items: u64, geometry: Geometry) -> f64 {
         const STEPS: u32 = 8;
         let (mut offered, step) = (0.0, items as f64 / f64::from(STEPS));
         if self.rate_offered(items as f64, geometry) < 1e-3 {

@@ -1,20 +1,23 @@
 //! The limits of rates, capacities, chains, batches and memory: values beyond a limit are refused, values at a limit work. Also, every
 //! field of a definition makes a difference.
 
-use bloomgate_filter::chain::Added;
-use bloomgate_filter::chain::{ChainSpec as _, LAYERS_MAX, Rules as _};
-use bloomgate_filter::geometry::BlockedBits;
-use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
-use bloomgate_filter::kinds::NativeSpec;
-use bloomgate_filter::{BATCH, BloomFilter, CLIENT_LAYERS_MAX, Ceiling, Error, Mask, Scaling, Spec, Unlimited};
+use bloomgate_filter::format::{self, ByteSource, StoredAs};
+use bloomgate_filter::kinds::{Added, NativeSpec, Origin};
+use bloomgate_filter::{
+    BATCH, BloomFilter, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Mask, Moment, RATE_MAX, RATE_MIN, Scaling, Spec,
+    Unlimited,
+};
 
-use crate::described::Description;
+use crate::forms::{read_own, snapshot};
 use crate::rows::Room;
 use crate::world::slices;
 
-fn add_batch(filter: &mut BloomFilter, items: &[Vec<u8>], ceiling: &impl Ceiling) -> Added {
-    let hashes = filter.hash_batch(slices(items));
-    filter.add_batch(&hashes, ceiling)
+const NOW: Moment = Moment(0);
+/// The longest chain of a native filter.
+const LAYERS_MAX: usize = 4096;
+
+fn add_batch(filter: &mut Filter, items: &[Vec<u8>], ceiling: &impl Ceiling) -> Added {
+    filter.add_batch(slices(items), Origin::Client, &NOW, ceiling)
 }
 
 #[test]
@@ -41,24 +44,26 @@ fn a_chain_ends_at_its_longest() {
 #[cfg_attr(miri, ignore = "1100 layers take an hour")]
 fn a_chain_is_not_longer_than_the_ceiling_allows() {
     let client = Room::layers(CLIENT_LAYERS_MAX);
-    let mut filter = BloomFilter::new(RATE_MAX, 1, Scaling::from_expansion(1), 3, &client).unwrap();
+    let spec = Spec::Native(NativeSpec::murmur3(RATE_MAX, 1, Scaling::from_expansion(1), 3));
+    let mut filter = Filter::new(&spec, &client).unwrap();
     let batches: Vec<Vec<Vec<u8>>> = (0..100u32)
         .map(|batch| (0..32u32).map(|item| [batch, item].map(u32::to_le_bytes).concat()).collect())
         .collect();
     let refused = batches.iter().find_map(|batch| add_batch(&mut filter, batch, &client).error);
     assert_eq!(refused, Some(Error::TooManyLayers));
-    assert_eq!((filter.layers().len(), filter.items()), (CLIENT_LAYERS_MAX, CLIENT_LAYERS_MAX as u64));
+    assert_eq!((filter.layer_count(), filter.items()), (CLIENT_LAYERS_MAX, CLIENT_LAYERS_MAX as u64));
     // With a higher limit it continues. The chain is then longer than the lower limit, and still answers under it.
     batches.iter().for_each(|batch| assert_eq!(add_batch(&mut filter, batch, &Unlimited).error, None));
-    assert!(filter.layers().len() > CLIENT_LAYERS_MAX + 100);
+    assert!(filter.layer_count() > CLIENT_LAYERS_MAX + 100);
     let before = filter.try_clone().unwrap();
     assert!(batches.iter().all(|batch| add_batch(&mut filter, batch, &client).new.is_empty()));
-    let stranger = (0..10_000u32).map(u32::to_le_bytes).find(|item| !filter.contains(item)).unwrap();
-    assert_eq!(filter.add(&stranger, &client), Err(Error::TooManyLayers));
+    let stranger = (0..10_000u32).map(u32::to_le_bytes).find(|item| !filter.contains(item, &NOW)).unwrap();
+    assert_eq!(filter.add(&stranger, Origin::Client, &NOW, &client), Err(Error::TooManyLayers));
     assert!(filter == before);
-    assert_eq!(Description::of(&filter).with_zero_bits(&client).unwrap_err(), Error::TooManyLayers);
+    let read = StoredAs::Own.read(1, &mut ByteSource(&snapshot(&filter)), &client);
+    assert_eq!(read, Err(format::Error::Filter(Error::TooManyLayers)));
     // The reach agrees.
-    let spec = Spec::Native(NativeSpec { capacity: 7, ..filter.spec() });
+    let spec = Spec::Native(NativeSpec::murmur3(RATE_MAX, 7, Scaling::from_expansion(1), 3));
     let reach = |layers| spec.growth_limit(0, &Room::layers(layers)).capacity;
     assert_eq!([1, 2, CLIENT_LAYERS_MAX, usize::MAX].map(reach), [7, 14, 7700, 7 * LAYERS_MAX as u64]);
 }
@@ -75,15 +80,15 @@ fn rates_and_capacities_have_edges() {
         assert_eq!(new(rate, 0), Err(Error::CapacityOutOfRange));
         assert!(matches!(new(rate, u64::MAX), Err(Error::SizeOverflow | Error::OutOfMemory { .. })));
         // 2^58 fit 63 bits, but no machine. The error states the requested memory.
-        let spec = NativeSpec::murmur3(rate, 1 << 58, Scaling::Fixed, 0);
-        let asked_bytes = spec.first_layer().unwrap().geometry.size_bytes();
+        let spec = Spec::Native(NativeSpec::murmur3(rate, 1 << 58, Scaling::Fixed, 0));
+        let asked_bytes = spec.plan(None).unwrap().layers[0].size_bytes;
         assert_eq!(new(rate, 1 << 58), Err(Error::OutOfMemory { asked_bytes }));
     }
     let mut one = BloomFilter::new(0.01, 1, Scaling::Fixed, 0, &Unlimited).unwrap();
     assert_eq!(one.add(b"", &Unlimited), Ok(true));
     assert_eq!(one.add(b"a", &Unlimited), Err(Error::Full));
     assert_eq!(one.add(b"", &Unlimited), Ok(false));
-    let asked_bytes = NativeSpec::size_bytes(1, BlockedBits::for_layer(1000, 0.01).unwrap().size_bytes());
+    let asked_bytes = Spec::Native(NativeSpec::murmur3(0.01, 1000, Scaling::Fixed, 0)).plan(None).unwrap().size_bytes;
     let short = Error::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
     assert_eq!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &Room::of(asked_bytes - 1)).unwrap_err(), short);
     assert!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &Room::of(asked_bytes)).is_ok());
@@ -94,35 +99,29 @@ fn rates_and_capacities_have_edges() {
 #[cfg_attr(miri, ignore = "to ask for more memory than there is ends miri")]
 fn a_filter_may_be_larger_than_the_memory_that_it_uses() {
     let made = (24..=40).rev().find_map(|power| BloomFilter::new(0.01, 1 << power, Scaling::Fixed, 9, &Unlimited).ok());
-    let mut filter = made.unwrap();
-    println!("capacity {}: {} bytes", filter.spec().capacity, filter.allocated_bytes());
+    let mut filter = Filter::from(made.unwrap());
+    println!("capacity {}: {} bytes", filter.total_capacity(), filter.allocated_bytes());
     let items: Vec<Vec<u8>> = (0..100u32).map(|item| item.to_le_bytes().to_vec()).collect();
     for batch in items.chunks(BATCH) {
         assert_eq!(add_batch(&mut filter, batch, &Unlimited).new, Mask::first(batch.len()));
     }
-    assert!(items.iter().all(|item| filter.contains(item)));
-    assert!((100..1000u32).all(|item| !filter.contains(&item.to_le_bytes())));
+    assert!(items.iter().all(|item| filter.contains(item, &NOW)));
+    assert!((100..1000u32).all(|item| !filter.contains(&item.to_le_bytes(), &NOW)));
     assert_eq!(filter.items(), 100);
 }
 
 #[test]
 fn a_batch_is_limited_and_an_empty_one_does_nothing() {
-    let mut filter = BloomFilter::new(0.01, 1, Scaling::Fixed, 5, &Unlimited).unwrap();
-    let mut twin = BloomFilter::new(0.01, 100, Scaling::Fixed, 5, &Unlimited).unwrap();
-    let list: Vec<[u8; 1]> = (0..40u8).map(|item| [item]).collect();
-    let hashes = filter.hash_batch(list.iter().map(|item| &item[..]));
-    let one_by_one: Vec<_> = list.iter().take(BATCH).map(|item| filter.hash(item)).collect();
-    assert_eq!(hashes[..], one_by_one);
-    assert_eq!(twin.add_batch(&hashes, &Unlimited).done, BATCH);
-    assert_eq!(twin.contains_batch(&hashes), Mask::first(BATCH));
-    assert_eq!((0..40u8).filter(|item| twin.contains(&[*item])).count(), BATCH);
-    let nothing = filter.hash_batch([]);
-    assert_eq!(filter.add(b"the only one", &Unlimited), Ok(true));
-    assert_eq!(
-        filter.add_batch(&nothing, &Unlimited),
-        Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None }
-    );
-    assert_eq!(filter.contains_batch(&nothing), Mask::NONE);
+    let mut filter = Filter::from(BloomFilter::new(0.01, 100, Scaling::Fixed, 5, &Unlimited).unwrap());
+    let list: Vec<Vec<u8>> = (0..40u8).map(|item| vec![item]).collect();
+    assert_eq!(add_batch(&mut filter, &list, &Unlimited).done, BATCH);
+    assert_eq!(filter.contains_batch(slices(&list), &NOW), Mask::first(BATCH));
+    assert_eq!(list.iter().filter(|item| filter.contains(item, &NOW)).count(), BATCH);
+    let nothing = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
+    let mut full = Filter::from(BloomFilter::new(0.01, 1, Scaling::Fixed, 5, &Unlimited).unwrap());
+    assert_eq!(add_batch(&mut full, &list[..1], &Unlimited).done, 1);
+    assert_eq!(add_batch(&mut full, &[], &Unlimited), nothing);
+    assert_eq!(full.contains_batch([], &NOW), Mask::NONE);
 }
 
 #[test]
@@ -134,9 +133,14 @@ fn filters_that_differ_are_not_equal() {
     assert!(filter == new(0.01, 100, 2, 1));
     let others = [new(0.011, 100, 2, 1), new(0.01, 101, 2, 1), new(0.01, 100, 3, 1), new(0.01, 100, 0, 1)];
     assert!(others.iter().chain([&new(0.01, 100, 2, 2)]).all(|other| *other != filter));
-    let mut bit = new(0.01, 100, 2, 1);
-    bit.layer_bytes_mut(0).unwrap()[100] ^= 16;
-    assert!(bit != filter);
+    let filter = Filter::from(filter);
+    let mut bytes = snapshot(&filter);
+    // The last number is the length of the zeros that are left out. One bit is set in their place.
+    let length = filter.layers().next().unwrap().size_bytes;
+    let mut bits = vec![0; usize::try_from(length).unwrap()];
+    bits[100] = 16;
+    bytes.splice(bytes.len() - 8.., [&length.to_le_bytes()[..], &bits].concat());
+    assert_ne!(read_own(&bytes), Ok(filter.into()));
     let bits_of_an_item = [1, 2].map(|seed| {
         let mut filter = new(1e-6, 100, 2, seed);
         filter.add(b"item", &Unlimited).unwrap();

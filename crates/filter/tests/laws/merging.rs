@@ -1,10 +1,9 @@
 //! Merges of native filters: the bits are the same as after adding all items to one filter, the counts are estimates, and a refusal changes
 //! nothing.
 
-use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{NativeSpec, Origin};
-use bloomgate_filter::{BloomFilter, Error, Filter, Moment, Scaling, Unlimited};
+use bloomgate_filter::{BloomFilter, Error, Filter, Moment, Policy, Scaling, Unlimited};
 use proptest::prelude::*;
 
 use crate::rows::{Room, config};

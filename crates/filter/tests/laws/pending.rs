@@ -1,14 +1,13 @@
 //! Pending adds: which adds are pending and how many, and merges of filters that have some. A law in `general.rs` states that every
 //! operation treats such a filter like its follower, which writes every effect into its bits at once.
 
-use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, BloomFilter, Filter, Moment, Unlimited};
 use proptest::prelude::*;
 
 use crate::forms::{filter, filter_mut};
 use crate::inputs::kinds::{COUNTING, KEYED, REDISBLOOM, Shape};
-use crate::rows::{Room, Row, check, native_pending, rolling_pending, whole_pages, window_pending};
+use crate::rows::{Room, Row, check, is_of_pages, native_pending, rolling_pending, whole_pages, window_pending};
 use crate::world::{Event, World, begin_bucket_if_due, bits, item, items, slices};
 
 /// A filter for about this many items, whose layers consist of whole pages, and its follower.
@@ -89,7 +88,7 @@ fn no_adds_are_pending_unless_allowed() {
         (filter.items(), filter.contents().pending_bytes, filter.flush_pending(100))
     };
     // Its groups are not whole pages.
-    let is_odd = |capacity: &u64| BlockedBits::for_layer(*capacity, 0.01).unwrap().blocks_per_group != 64;
+    let is_odd = |capacity: &u64| !is_of_pages(KEYED.spec(0.01, *capacity, 0).plan(None).unwrap().layers[0].size_bytes);
     let odd = (capacity..).find(is_odd).unwrap();
     for (kind, capacity) in [(COUNTING, capacity), (REDISBLOOM, capacity), (KEYED, odd)] {
         let mut filter = Filter::new(&kind.spec(0.01, capacity, 0), &Unlimited).unwrap();
@@ -121,7 +120,7 @@ fn pending_adds_are_found_however_the_filter_grew() {
         assert_eq!(world.filter().layer_count(), 2);
         world
     };
-    let is_odd = |world: &World| world.filter().mergeable().unwrap().layers()[1].geometry().blocks_per_group != 64;
+    let is_odd = |world: &World| !is_of_pages(world.filter().layers().nth(1).unwrap().size_bytes);
     let mut world = (500..).map(grows).find(is_odd).unwrap();
     assert!(pending(&world) > 0);
     world.check_all();
@@ -151,7 +150,10 @@ fn both(world: &World) -> [&BloomFilter; 2] {
 
 /// Merges each of two into one of a world.
 fn merge(into: &mut World, sources: [Vec<&BloomFilter>; 2]) {
-    let [here, there] = [&mut into.primary, &mut into.follower].map(|value| filter_mut(value).mergeable_mut().unwrap());
+    let (Filter::Native(here), Filter::Native(there)) = (filter_mut(&mut into.primary), filter_mut(&mut into.follower))
+    else {
+        panic!("other kinds");
+    };
     let [with, without] = sources;
     assert_eq!(here.merge(&with, Origin::Client, &Unlimited), there.merge(&without, Origin::Client, &Unlimited));
 }

@@ -1,10 +1,8 @@
 //! The rows of the table of laws: kinds of filters, fixed and growing, with and without pending adds, each with random definitions.
 
-use bloomgate_filter::chain::ChainSpec as _;
-use bloomgate_filter::geometry::sizing::{Policy, RATE_MAX, RATE_MIN};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::NativeSpec;
-use bloomgate_filter::{Ceiling, Scaling, Spec};
+use bloomgate_filter::{Ceiling, Policy, RATE_MAX, RATE_MIN, Scaling, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
@@ -124,8 +122,14 @@ pub fn whole_pages(of: &Shape, changed: impl Fn(NativeSpec) -> NativeSpec) -> u6
     let spec = |capacity| {
         changed(NativeSpec::new(of.rate, capacity, Scaling::from_expansion(of.expansion), Hasher::murmur3(1)))
     };
-    let has_pages = |capacity: &u64| spec(*capacity).first_layer().unwrap().geometry.blocks_per_group == 64;
+    let has_pages =
+        |capacity: &u64| is_of_pages(Spec::Native(spec(*capacity)).plan(None).unwrap().layers[0].size_bytes);
     (of.capacity..).find(has_pages).unwrap()
+}
+
+/// Whether the groups of a layer of this size are pages. Smaller layers have groups of equal size, as few as pages would be.
+pub fn is_of_pages(size_bytes: u64) -> bool {
+    size_bytes.is_multiple_of(4096)
 }
 
 /// The same for the buckets of a ring. There are few, so that each has a high rate.

@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bloomgate_filter::cells::COUNTER_MAX;
-use bloomgate_filter::chain::Added;
 use bloomgate_filter::kinds::stats::Stats;
-use bloomgate_filter::kinds::{BucketStart, Origin, Outcome, Removed, Retention, WindowedFilter};
+use bloomgate_filter::kinds::{Added, BucketStart, Origin, Outcome, Removed, Retention, WindowedFilter};
 use bloomgate_filter::{BATCH, Error, Filter, Mask, Moment, Spec, Unlimited, Value};
 use proptest::prelude::*;
 
@@ -16,6 +14,8 @@ use crate::rows::{EXACT, Room, Row};
 
 /// The time at which worlds begin, in milliseconds since 1970.
 pub const START: u64 = 1_700_000_000_000;
+/// The largest value of a counter, which then never changes.
+pub const COUNTER_MAX: u8 = 15;
 /// The number of items that are looked up after every step, different ones each time.
 const SAMPLE: u32 = 64;
 

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
-use bloomgate_filter::cells::Mover;
+use bloomgate_filter::Mover;
 
 struct Watched;
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet as Set;
 
-use bloomgate_filter::chain::HashSet;
+use bloomgate_filter::HashSet;
 use bloomgate_filter::hash::ItemHash;
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, BloomFilter, Filter, Moment, Scaling, Unlimited};

@@ -1,6 +1,6 @@
 //! Faults in sets of hashes: growth, copies, reading.
 
-use bloomgate_filter::chain::HashSet;
+use bloomgate_filter::HashSet;
 use bloomgate_filter::hash::ItemHash;
 
 use crate::allocator::{Fault, in_peace, under};

@@ -9,14 +9,14 @@ use super::{BLOCK_CELLS, TagLine, count_union_inline};
 
 /// Prefetches the cache line at an address into the first-level cache. Never faults, whatever the address.
 #[inline]
-pub fn prefetch(line: *const u8) {
+pub(crate) fn prefetch(line: *const u8) {
     // SAFETY: PREFETCHT0 changes nothing that the program can observe, and does not fault at any address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
 }
 
 /// Returns which of the 32 words of a line equal `word`: one bit each.
 #[inline]
-pub fn equal_words(line: &TagLine, word: u16) -> u32 {
+pub(crate) fn equal_words(line: &TagLine, word: u16) -> u32 {
     let [a, b, c, d] = compare(line, word);
     // SAFETY: every x86-64 has SSE2.
     let (low, high) = unsafe { (_mm_movemask_epi8(_mm_packs_epi16(a, b)), _mm_movemask_epi8(_mm_packs_epi16(c, d))) };
@@ -25,7 +25,7 @@ pub fn equal_words(line: &TagLine, word: u16) -> u32 {
 
 /// Whether one of the 32 words of a line equals `word`.
 #[inline]
-pub fn has_word(line: &TagLine, word: u16) -> bool {
+pub(crate) fn has_word(line: &TagLine, word: u16) -> bool {
     let [a, b, c, d] = compare(line, word);
     // SAFETY: every x86-64 has SSE2.
     unsafe { _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(a, b), _mm_or_si128(c, d))) != 0 }
@@ -45,7 +45,7 @@ fn compare(line: &TagLine, word: u16) -> [__m128i; 4] {
 /// Counts the ones of each block of the union of two pages, and increments `counts` at that number. The pages may be the same. Prefetches
 /// the page after each.
 #[inline]
-pub fn count_union(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
+pub(crate) fn count_union(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
     if std::is_x86_feature_detected!("popcnt") {
         // SAFETY: the processor has POPCNT.
         return unsafe { count_union_by_popcnt(one, other, counts) };

@@ -23,7 +23,7 @@ impl HashSet {
     ///
     /// A set that only grew takes 19 to 24 bytes per hash. A segment keeps its largest table, so a set whose hashes are constantly
     /// replaced takes about 24.
-    pub const fn capacity_in(bytes: u64) -> u64 {
+    pub(crate) const fn capacity_in(bytes: u64) -> u64 {
         let few = min(bytes / size_of::<ItemHash>() as u64, FEW_MAX as u64) / FEW_STEP as u64 * FEW_STEP as u64;
         // Small tables grow by one bucket, and are filled before they grow.
         let one_segment = min(bytes.saturating_sub(LISTS_BYTES) / BUCKET_BYTES, 8) * BUCKET_ROOM as u64;

@@ -33,7 +33,7 @@ const FEW_MAX: usize = 16;
 /// An exact set of hashes. It cannot hold the hash 0, 0, which an item has with a probability of 2^-128.
 ///
 /// ```
-/// use bloomgate_filter::chain::HashSet;
+/// use bloomgate_filter::HashSet;
 /// use bloomgate_filter::hash::ItemHash;
 ///
 /// let mut deleted = HashSet::new();
@@ -41,7 +41,7 @@ const FEW_MAX: usize = 16;
 /// assert_eq!(deleted.insert(hash), Ok(true));
 /// assert_eq!(deleted.insert(hash), Ok(false), "present");
 /// assert!(deleted.contains(hash));
-/// assert!(deleted.remove(hash) && deleted.is_empty());
+/// assert!(deleted.remove(hash) && !deleted.contains(hash));
 /// ```
 #[derive(Default)]
 pub struct HashSet {
@@ -60,7 +60,7 @@ pub struct HashSet {
 
 impl HashSet {
     /// The number of hashes in a sorted run.
-    pub const RUN: usize = 4096;
+    pub(crate) const RUN: usize = 4096;
 
     /// The empty set, without memory.
     pub const fn new() -> Self {
@@ -85,7 +85,7 @@ impl HashSet {
     }
 
     /// The number of its segments.
-    pub const fn segment_count(&self) -> usize {
+    pub(crate) const fn segment_count(&self) -> usize {
         self.segments.len()
     }
 
@@ -104,7 +104,7 @@ impl HashSet {
 
     /// Starts a lookup of a batch in two steps.
     #[inline]
-    pub const fn lookup<'a>(&'a self, hashes: &'a [ItemHash]) -> Lookup<'a> {
+    pub(crate) const fn lookup<'a>(&'a self, hashes: &'a [ItemHash]) -> Lookup<'a> {
         Lookup { set: self, hashes, fetched: Mask::NONE, lines: [&NO_LINE; BATCH] }
     }
 
@@ -119,7 +119,7 @@ impl HashSet {
     }
 
     /// Adds a hash. Returns whether it was absent. A segment that cannot grow takes hashes until fifteen sixteenths of its slots
-    /// are used. Callers that limit the set use [`capacity_in`](Self::capacity_in).
+    /// are used. Callers that limit the set use `capacity_in`.
     ///
     /// # Errors
     /// [`Error::NoRoomForDeleted`] if more than 3720 hashes share the 20 top bits of `h1`; [`Error::OutOfMemory`];
@@ -206,7 +206,7 @@ impl HashSet {
         None
     }
 
-    /// Calls `f` with all hashes in ascending order, in runs of [`RUN`](Self::RUN), the last of which may be shorter. The runs
+    /// Calls `f` with all hashes in ascending order, in runs of equal length, the last of which may be shorter. The runs
     /// do not depend on the segments. Sorts a copy of each segment on the stack (122 KiB in all), so that a save needs no
     /// memory.
     ///
@@ -304,7 +304,7 @@ impl HashSet {
 }
 
 /// A lookup of a batch, in two steps so that the caller can work while the tag lines are loaded.
-pub struct Lookup<'a> {
+pub(crate) struct Lookup<'a> {
     set: &'a HashSet,
     hashes: &'a [ItemHash],
     fetched: Mask,
@@ -314,7 +314,7 @@ pub struct Lookup<'a> {
 impl Lookup<'_> {
     /// Prefetches the tag lines of the hashes of the mask `wanted`.
     #[inline]
-    pub fn fetch(&mut self, wanted: Mask) {
+    pub(crate) fn fetch(&mut self, wanted: Mask) {
         for (item, hash) in (wanted - self.fetched).each_of(self.hashes) {
             let line = self.set.segment_of(hash).map_or(&NO_LINE, |segment| segment.fetch(hash));
             if let Some(place) = self.lines.get_mut(item.lowest()) {
@@ -326,7 +326,7 @@ impl Lookup<'_> {
 
     /// Returns the hashes of the mask `wanted` that are in the set. Prefetches the tag lines that were not prefetched yet.
     #[inline]
-    pub fn present(mut self, wanted: Mask) -> Mask {
+    pub(crate) fn present(mut self, wanted: Mask) -> Mask {
         let set = self.set;
         if set.segments.is_empty() {
             return set.are_in(self.hashes, if set.is_empty() { Mask::NONE } else { wanted });

@@ -9,7 +9,7 @@ use crate::mask::Mask;
 impl HashSet {
     /// Returns the hashes whose `h1` is from `first` to `last`, inclusive; unordered within a segment. Reads only the segments that
     /// can have such hashes, each at most 62 KiB.
-    pub fn between(&self, first: u64, last: u64) -> impl Iterator<Item = ItemHash> {
+    pub(crate) fn between(&self, first: u64, last: u64) -> impl Iterator<Item = ItemHash> {
         let at = |h1| place(ItemHash { h1, h2: 0 }, self.depth);
         let numbers = self.directory.get(at(first)..=at(last)).unwrap_or_default();
         let mut before = None;
@@ -22,7 +22,7 @@ impl HashSet {
 
     /// Removes hashes of one segment, up to the length of `taken`, and returns their number; 0 if the set is empty. Takes the
     /// first nonempty segment at or after `h1` = `from`, cyclically.
-    pub fn take_some(&mut self, from: u64, taken: &mut [ItemHash]) -> usize {
+    pub(crate) fn take_some(&mut self, from: u64, taken: &mut [ItemHash]) -> usize {
         let start = place(ItemHash { h1: from, h2: 0 }, self.depth).min(self.directory.len());
         let (before, after) = self.directory.split_at(start);
         let segments =
@@ -40,7 +40,7 @@ impl HashSet {
 
     /// Prefetches the memory that a lookup or an insert of the hashes of the mask `wanted` reads.
     #[inline]
-    pub fn prefetch(&self, hashes: &[ItemHash], wanted: Mask) {
+    pub(crate) fn prefetch(&self, hashes: &[ItemHash], wanted: Mask) {
         for (_, hash) in wanted.each_of(hashes) {
             if let Some(segment) = self.segment_of(hash) {
                 let _ = segment.fetch(hash);

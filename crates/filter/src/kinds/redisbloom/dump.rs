@@ -33,10 +33,10 @@ const LAYER_BYTES_WITH_SHORT_ENTRIES: usize = 49;
 const FRONT_BYTES_OF_ENCODING_5: usize = 36;
 
 /// The layers in a header.
-pub type Layers = Vec<LayerDescription<Flat<DoubleHash>>>;
+pub(crate) type Layers = Vec<LayerDescription<Flat<DoubleHash>>>;
 
 /// Returns the header of a filter.
-pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
+pub(crate) fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
     let mut header = Vec::new();
     reserve(&mut header, FRONT_BYTES + filter.layers().len() * LAYER_BYTES)?;
     let layers = u32::try_from(filter.layers().len()).unwrap_or(u32::MAX);
@@ -120,10 +120,10 @@ pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
 // old release. Otherwise RedisBloom would hash with seeds of 64 bits and could report every item absent.
 
 /// The encoding that is written, and the highest that can be read.
-pub const ENCODING: u32 = 4;
+pub(crate) const ENCODING: u32 = 4;
 
 /// Writes a filter.
-pub fn write_snapshot(filter: &RedisBloomFilter, sink: &mut impl Sink) {
+pub(crate) fn write_snapshot(filter: &RedisBloomFilter, sink: &mut impl Sink) {
     sink.put_u64(filter.items());
     sink.put_u64(filter.layers().len() as u64);
     sink.put_u64(filter.rules().options().into());
@@ -144,7 +144,7 @@ pub fn write_snapshot(filter: &RedisBloomFilter, sink: &mut impl Sink) {
 
 /// Reads a filter of an encoding. Checks the ceiling for each layer before its bits are read, and again for the bytes that have
 /// arrived.
-pub fn read_snapshot(
+pub(crate) fn read_snapshot(
     source: &mut impl Source,
     encoding: u32,
     ceiling: &impl Ceiling,

@@ -27,7 +27,7 @@ const NO_SCALING: u32 = 8;
 /// An option of ours, which RedisBloom ignores and keeps: the width of the seeds of the 64-bit hash is not known.
 const EITHER_SEEDS: u32 = 1 << 31;
 /// The growth that is stored for a fixed filter.
-pub const GROWTH: u32 = 2;
+pub(crate) const GROWTH: u32 = 2;
 /// The largest capacity that RedisBloom accepts from a client.
 pub const CAPACITY_MAX: u64 = 1 << 30;
 
@@ -100,7 +100,7 @@ pub struct RedisBloom {
 
 impl RedisBloom {
     /// Returns the rules of a new filter.
-    pub const fn new(scaling: Scaling) -> Self {
+    pub(crate) const fn new(scaling: Scaling) -> Self {
         let (options, growth) = match scaling {
             Scaling::Fixed => (NOROUND | FORCE64 | NO_SCALING, GROWTH),
             Scaling::Growing { expansion } => (NOROUND | FORCE64, expansion.get()),
@@ -109,7 +109,7 @@ impl RedisBloom {
     }
 
     /// Returns the rules for stored options and growth, as RedisBloom since 2.2 and this crate write them.
-    pub const fn stored(options: u32, growth: u32) -> Self {
+    pub(crate) const fn stored(options: u32, growth: u32) -> Self {
         let hash = match (options & FORCE64 != 0, options & EITHER_SEEDS != 0) {
             (false, _) => Hash::Murmur32,
             (true, true) => Hash::Murmur64EitherSeeds,
@@ -119,18 +119,18 @@ impl RedisBloom {
     }
 
     /// Returns the rules for options that a release before 2.2 stored, which had no growth.
-    pub const fn before_2_2(options: u32) -> Self {
+    pub(crate) const fn before_2_2(options: u32) -> Self {
         let either_seeds = if options & FORCE64 == 0 { 0 } else { EITHER_SEEDS };
         Self::stored(options | either_seeds, GROWTH)
     }
 
     /// The stored options.
-    pub const fn options(&self) -> u32 {
+    pub(crate) const fn options(&self) -> u32 {
         self.options
     }
 
     /// The stored growth.
-    pub const fn growth(&self) -> u32 {
+    pub(crate) const fn growth(&self) -> u32 {
         self.growth
     }
 
@@ -145,7 +145,7 @@ impl RedisBloom {
     }
 
     /// Width of the hash, in bits: 64, or 32 in filters of the first release.
-    pub const fn hash_bits(&self) -> u32 {
+    pub(crate) const fn hash_bits(&self) -> u32 {
         if let Hash::Murmur32 = self.hash { 32 } else { 64 }
     }
 }
@@ -256,7 +256,7 @@ impl RedisBloomSpec {
 impl RedisBloomFilter {
     /// Creates a filter that RedisBloom on a primary has created. Release 2.6 accepts any capacity. If the number of bits
     /// exceeds 64 bits, it wraps to 0 (on x86-64), and the layer gets the minimum of 64 bits.
-    pub fn carried(spec: RedisBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+    pub(crate) fn carried(spec: RedisBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         const BITS_MAX: f64 = 18_446_744_073_709_551_616.0;
         let least = RedisBloomSpec { capacity: 1, ..spec }.first_layer()?;
         let Flat { hashes, bits_per_item, .. } = least.geometry;
@@ -269,7 +269,7 @@ impl RedisBloomFilter {
     }
 
     /// Its definition.
-    pub fn spec(&self) -> RedisBloomSpec {
+    pub(crate) fn spec(&self) -> RedisBloomSpec {
         let scaling = self.scaling();
         let first = self.layers().first().map_or(sizing::RATE_MAX, Layer::rate);
         let rate = if scaling == Scaling::Fixed { first } else { first * 2.0 };

@@ -49,7 +49,7 @@ pub fn encode(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
 /// Reads a filter from an argument of BF.LOAD. Ignores trailing bytes.
 ///
 /// # Errors
-/// [`Error::UnknownVersion`], and the errors of [`read_snapshot`].
+/// [`Error::UnknownVersion`], and the errors of a snapshot.
 pub fn decode(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
     let mut fields = ByteSource(data);
     let version = fields.u8()?;
@@ -92,10 +92,10 @@ pub fn decode(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, 
 // Every layer except the last is full. All layers of a filter have the same seed.
 
 /// The encoding.
-pub const ENCODING: u32 = 1;
+pub(crate) const ENCODING: u32 = 1;
 
 /// Writes a filter.
-pub fn write_snapshot(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
+pub(crate) fn write_snapshot(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
     let rules = filter.rules();
     sink.put_u64(filter.layers().len() as u64);
     sink.put_u64(rules.scaling.expansion().into());
@@ -113,7 +113,7 @@ pub fn write_snapshot(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
 }
 
 /// Reads a filter. Checks the ceiling for each layer as it arrives.
-pub fn read_snapshot(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
+pub(crate) fn read_snapshot(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
     let count = number_of_layers::<ValkeyBloom>(source.u64()?, ceiling)?;
     let expansion = read_u32(source)?;
     let (rate, tightening, is_seed_random) = (source.f64()?, source.f64()?, source.u64()?);

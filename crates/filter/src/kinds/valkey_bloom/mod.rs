@@ -69,9 +69,9 @@ pub struct ValkeyBloom {
 
 impl ValkeyBloom {
     /// The length of a bitmap's stored form before its bits: version, length, k, seed.
-    pub const PREFIX_BYTES: usize = 1 + 8 + 4 + 32;
+    pub(crate) const PREFIX_BYTES: usize = 1 + 8 + 4 + 32;
     /// The version of a bitmap's stored form.
-    pub const BITMAP_VERSION: u8 = 1;
+    pub(crate) const BITMAP_VERSION: u8 = 1;
 
     /// Returns the rules of a new filter with this seed.
     pub fn new(rate: f64, tightening: f64, scaling: Scaling, seed: [u8; 32]) -> Self {
@@ -79,13 +79,13 @@ impl ValkeyBloom {
     }
 
     /// Whether a filter can have these rules: rate and ratio must be inside (0, 1).
-    pub fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         let inside = |number: f64| number > 0.0 && number < 1.0;
         inside(self.rate) && inside(self.tightening)
     }
 
     /// Returns the rate of layer `index`, counted from 0.
-    pub fn layer_rate(&self, index: usize) -> f64 {
+    pub(crate) fn layer_rate(&self, index: usize) -> f64 {
         self.rate * libm::pow(self.tightening, to_f64(index as u64))
     }
 
@@ -197,7 +197,7 @@ impl ValkeyBloomSpec {
 
 impl ValkeyBloomFilter {
     /// Its definition.
-    pub fn spec(&self) -> ValkeyBloomSpec {
+    pub(crate) fn spec(&self) -> ValkeyBloomSpec {
         ValkeyBloomSpec { rules: *self.rules(), capacity: self.layers().first().map_or(1, Layer::capacity) }
     }
 }
