@@ -13,7 +13,7 @@ use testing::{Connection, Server, integer, restore_by_law, with_fixed_checksum};
 
 /// The number of counters: at least one for each branch of the module.
 const COUNTERS: usize = 1 << 15;
-/// How much more memory the server may use after any number of inputs, in bytes.
+/// The maximum growth of the server's memory over any number of inputs, in bytes.
 const SLACK_BYTES: i64 = 256 << 10;
 
 /// The counters that libFuzzer treats as the program's own: it resets them before each input and reads them after it.
@@ -50,7 +50,7 @@ impl Target {
         let path = format!("/proc/{}/mem", server.process_id());
         let memory = OpenOptions::new().read(true).write(true).open(path);
         let memory =
-            memory.inspect_err(|fault| eprintln!("not guided: no look into the server's memory: {fault}")).ok();
+            memory.inspect_err(|fault| eprintln!("not guided: cannot read the server's memory: {fault}")).ok();
         let client = server.connect();
         let log = server.log_path();
         let report = panic::take_hook();

@@ -114,8 +114,8 @@ fn of_numbers(filter: &Filter) {
     assert!(filter.scaling().expansion() > 0 || layers.len() == chains);
 }
 
-/// The items added to the layers of a chain; the number of deleted ones, which is larger if some of the deleted items were false
-/// positives; and in a ring that slides the number of those that a newer bucket also has.
+/// The counts of a chain: items added to its layers; deleted items, which may be more because false positives can be deleted as well;
+/// and, in a sliding ring, items that a newer bucket also has.
 struct Count {
     taken: u64,
     deleted: u64,
@@ -132,7 +132,7 @@ impl Count {
     }
 }
 
-/// The same for each chain.
+/// Returns the counts of each chain.
 fn counts(filter: &Filter) -> Vec<Count> {
     match filter {
         Filter::Native(filter) => vec![Count::of(filter)],
@@ -328,7 +328,7 @@ fn of_arriving(mut value: Value) {
         completed += usize::from(arrival.accept(*iterator, data, &Unlimited) == Ok(Progress::Complete));
     }
     if completed == 0 && has_table_records {
-        // The dump had its tables in other pieces, or had more pieces.
+        // The dump divided its tables otherwise, or into more pieces.
         return;
     }
     assert_eq!(completed, 1, "it is whole once");

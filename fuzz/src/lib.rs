@@ -1,4 +1,4 @@
-//! What is fuzzed: every decoder of untrusted bytes, each as a [`Target`], and the [`words`] of commands. The fuzz targets and
+//! The fuzz targets: every decoder of untrusted bytes as a [`Target`], and the [`words`] of commands. The fuzz targets and
 //! the ordinary tests (`crates/filter/tests/corpus`) share this code.
 //!
 //! The rule for each input: it is refused with an error, or the resulting value passes the [`laws`]. Nothing panics, and the
@@ -31,7 +31,7 @@ impl Ceiling for FilterOf {
     }
 }
 
-/// The ceiling of everything that is decoded here.
+/// The ceiling of all decoders here.
 pub const CEILING: FilterOf = FilterOf(CEILING_BYTES);
 
 /// The outcome of an input.
@@ -102,6 +102,6 @@ pub const VALKEY_BLOOM_LOAD: Target = Target {
     check: |data| laws::of_outcome(snapshot::valkey_bloom_load(data)),
 };
 
-/// All of them.
+/// All decoders.
 pub const DECODERS: [Target; 6] =
     [NATIVE_SNAPSHOT, NATIVE_DUMP, REDISBLOOM_SNAPSHOT, REDISBLOOM_DUMP, VALKEY_BLOOM_SNAPSHOT, VALKEY_BLOOM_LOAD];

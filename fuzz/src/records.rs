@@ -7,7 +7,7 @@
 //!        length      u16, the length of the data; at most what is left
 //!        data
 //! ```
-//! All integers are little-endian. Without corrected checksums, every changed byte would be rejected by them.
+//! All integers are little-endian. Without this correction, the checksums would reject every changed byte.
 
 /// Our own dumps come without checksums, which are then added.
 pub const RIGHT_SUMS: u8 = 1;

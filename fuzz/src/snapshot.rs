@@ -47,7 +47,7 @@ pub fn written(value: &Value) -> Vec<u8> {
 /// Reads the [`written`] form of a value like this one, to the last byte.
 ///
 /// # Errors
-/// As the codecs say.
+/// The errors of the codecs.
 pub fn read_again(like: &Value, data: &[u8]) -> Result<Value, Error> {
     let mut source = ByteSource(data);
     let stored_as = like.stored_as();

@@ -251,7 +251,7 @@ fn of_effect(spec: Spec) {
     }
 }
 
-/// A replica and a client that get these words create this filter.
+/// A replica and a client create this filter from these words.
 fn follows(spec: Spec, words: &[Vec<u8>]) {
     let expected = Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None };
     // A replica may have any settings.

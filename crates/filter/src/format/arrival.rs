@@ -44,11 +44,11 @@ impl Arrival {
     /// Begins with the first record of a dump.
     ///
     /// # Errors
-    /// [`Error::NotADump`] and others for bytes that are no header; [`Error::Filter`] for a filter that cannot exist or does
-    /// not fit under the ceiling.
+    /// [`Error::NotADump`] and others for bytes that are not a header; [`Error::Filter`] for a filter that is impossible or exceeds the
+    /// ceiling.
     pub fn begin(iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
-        // RedisBloom's header begins with a number of items, which may equal our magic. But it states its own length, and
-        // none of our headers has that length.
+        // RedisBloom's header begins with a number of items, which may equal our magic. But it states its own length, which differs
+        // from the length of every header of ours.
         match ChunkArrival::begin(data, ceiling) {
             Err(Error::NotADump | Error::UnknownVersion(_) | Error::Truncated) if records::is_header(data) => {
                 Arriving::begin(iterator, data, ceiling).map(Self::Own)
@@ -162,8 +162,8 @@ impl Arrival {
 }
 
 impl Filter {
-    /// Accepts a record that the filter already has, which changes nothing: a client that got no reply repeats its last record.
-    /// The cells may have later items as well.
+    /// Accepts a record that the filter already has, and changes nothing: a client whose reply was lost resends its last record. The
+    /// cells may also have later items.
     pub(super) fn accept(&self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::RedisBloom(filter) => chunked::is_duplicate_record(filter, iterator, data)?,
@@ -174,8 +174,7 @@ impl Filter {
     }
 
     /// Accepts a record that a primary accepted. Chunks overwrite RedisBloom's filters; other filters accept only records that
-    /// they already have.
-    /// On an error, nothing has changed.
+    /// they already have. An error changes nothing.
     pub(super) fn accept_replicated(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::RedisBloom(filter) => chunked::overwrite(filter, iterator, data),
@@ -190,7 +189,7 @@ impl Filter {
 #[derive(Debug, PartialEq)]
 pub struct Arriving {
     filter: Filter,
-    /// That of the filter that was dumped.
+    /// The generation of the dumped filter.
     generation: u16,
     /// The number of the next record after the header, counted from 0.
     next: u64,
@@ -202,8 +201,8 @@ impl Arriving {
     /// Begins with a header.
     ///
     /// # Errors
-    /// [`Error::NotADump`] and others for a record that is no header; [`Error::Filter`] for a filter that cannot exist or does
-    /// not fit under the ceiling.
+    /// [`Error::NotADump`] and others for a record that is not a header; [`Error::Filter`] for a filter that is impossible or exceeds
+    /// the ceiling.
     pub(crate) fn begin(iterator: u64, header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (_, description) = records::decode_header(header)?;
         let (stream, record) = Stream::parse(iterator)?;
@@ -398,7 +397,7 @@ mod tests {
         assert!(filter.layer_count() > layers);
         let copy = arriving.into_filter();
         assert_eq!(copy.layer_count(), layers);
-        // Its bits are those of a full layer when the last chunk is created, and so is its count: the copy accepts no more items.
+        // The layer is full when the last chunk is created, and so is its copy, which accepts no more items.
         assert_eq!(copy.remaining_capacity(), 0);
         assert!(members.iter().all(|item| copy.contains(item, &Moment(0))));
         assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");

@@ -1,7 +1,6 @@
 //! Filters as bytes: snapshots and dumps. Pure codecs, without Redis and without files.
 //!
-//! Formats see a native, windowed or counting filter as a sequence of parts, each of them a chain: the buckets of a ring, or
-//! the filter itself.
+//! A native, windowed or counting filter is stored as a sequence of parts, each a chain: the buckets of a ring, or the filter itself.
 
 mod arrival;
 pub mod records;

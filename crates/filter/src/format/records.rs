@@ -279,7 +279,7 @@ pub struct DumpMark {
     parts: Vec<MarkedPart>,
 }
 
-/// A part as it was then.
+/// A part of the filter at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MarkedPart {
     /// Its name, which is never reused.
@@ -593,10 +593,10 @@ pub(super) fn decode(identity: u32, iterator: u64, data: &[u8]) -> Result<Conten
 }
 
 // The records that a filter already has. A rewritten AOF contains the records that have arrived, so that a reader continues
-// with the same one. And a client that got no reply repeats a record, which is accepted if the filter has it.
+// with the same one. A client whose reply was lost resends the record, which is accepted if the filter has it.
 
 /// Returns the records of `tables` complete tables and of the table that is arriving, in the fewest records that can hold them.
-/// A dump has more records of a table that it omitted because the table had changed.
+/// A dump that omitted a changed table has more records of it.
 fn entries_records(filter: &Filter, tables: usize) -> impl Iterator<Item = Entries> {
     (0..=tables).flat_map(move |part| {
         let is_whole = part < tables;
@@ -610,7 +610,7 @@ fn entries_records(filter: &Filter, tables: usize) -> impl Iterator<Item = Entri
     })
 }
 
-/// Whether a filter with `tables` complete tables can have got `next` records after the header.
+/// Whether a filter with `tables` complete tables can have received `next` records after the header.
 pub(super) fn can_have_come(filter: &Filter, next: u64, tables: usize) -> bool {
     let chunks = Extent::all().chunks(filter);
     let is_empty = |part| filter.table(part).is_none();
@@ -640,12 +640,11 @@ pub(super) fn known_records(
     }))
 }
 
-/// Accepts a record that a filter with `tables` complete tables already has, which changes nothing. `generation` is that of its
-/// dump. A client that sends all records of a dump without
-/// an error can therefore be sure that the filter has everything in the dump, whatever else was sent.
+/// Accepts a record that a filter with `tables` complete tables already has, and changes nothing. `generation` is its dump's. If a
+/// client sends all records of a dump without an error, the filter therefore has everything in the dump, whatever else was sent.
 ///
-/// A filter has a record if all bits of the record are set, or its counters are equal, or a table's entries are exactly those
-/// of the record: additional entries would make items of the dump absent.
+/// A filter has a record if all bits of the record are set, or its counters are equal, or the table has exactly the record's
+/// entries: additional entries would make items of the dump absent.
 pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (stream, record) = Stream::parse(iterator)?;
     let (_, record) = numbers(filter, record)?;
@@ -691,7 +690,7 @@ fn has_chunk(filter: &Filter, chunk: Chunk, content: Content<'_>) -> Result<bool
 
 fn has_entries(filter: &Filter, tables: usize, number: u64, content: Content<'_>) -> Result<bool, Error> {
     let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
-    // The placeholder of a record that the entries do not need: every filter has nothing.
+    // A placeholder for a record without entries, which every filter has.
     if bytes.is_empty() && !is_last {
         return Ok(true);
     }
@@ -739,7 +738,7 @@ mod tests {
         filter
     }
 
-    /// A record of a table reads the segments that have its entries, of which it shares the first and the last with its neighbours.
+    /// Each record of a table reads the segments with its entries. It shares the first and the last of them with its neighbours.
     #[test]
     #[cfg_attr(miri, ignore = "thousands of hashes")]
     fn a_dump_reads_each_table_once() {

@@ -51,15 +51,15 @@
 //!   uint ranges          the number of ranges that have arrived, at least 1, in order and not adjacent; for each:
 //!     uint begin, end
 //! ```
-//! Version 2 is for filters with policy 2 or 3 that fit: a server with a million small filters spends most of its loading time on reading
-//! one number after another.
+//! Version 2 is for filters with policy 2 or 3 that fit, because a server with a million small filters spends most of its loading time
+//! on reading one number after another.
 //! ```text
 //! uint   version         2
 //! string what version 1 has after `version`, at most 1024 bytes: uints in LEB128, in as few bytes as possible, doubles in 8 bytes
 //!                        from the lowest on, strings after their length, which is a uint. Kinds 1, 4 and 6 only
 //! ```
-//! Version 3 is for filters of kind 1 with hash 1 and policy 3, with up to 2 KiB of cells in up to 16 layers, about which everything except
-//! the items and the cells follows from the definition. The default filter with 20 items takes 154 bytes, where version 2 takes 222.
+//! Version 3 is for filters of kind 1 with hash 1 and policy 3, with up to 2 KiB of cells in up to 16 layers, whose fields except the
+//! items and the cells follow from the definition. The default filter with 20 items takes 154 bytes, where version 2 takes 222.
 //! ```text
 //! uint   version         3
 //! string what follows, in numbers and strings like those of version 2:
@@ -156,7 +156,7 @@ fn write_compact(chain: &BloomFilter, definition: &[u8], sink: &mut PackedSink) 
     chain.layer_views().for_each(|layer| chunks::for_each_chunk(layer, |cells| nonzero::write(cells, sink)));
 }
 
-/// Writes the string of version 2; `None` if the filter is not stored so. Not inlined, because tables take much of the stack.
+/// Writes the string of version 2; `None` if the filter is stored in another version. Not inlined, because tables take much of the stack.
 #[inline(never)]
 fn write_packed(filter: &Filter, chain: &BloomFilter, sink: &mut PackedSink) -> Option<()> {
     if chain.spec().policy == Policy::One || chain.size_bytes() > STRING_BYTES_MAX as u64 {
@@ -257,7 +257,7 @@ pub(super) fn read_tables(filter: &mut Filter, source: &mut impl Source, ceiling
     Ok(())
 }
 
-/// Takes the next entries of the table of a part.
+/// Appends the next entries to the table of a part.
 pub(super) fn take_entries(filter: &mut Filter, part: usize, run: &[ItemHash]) -> Result<(), error::Error> {
     filter.part_mut(part).ok_or(error::Error::Unsound)?.take_deleted(run)
 }

@@ -96,7 +96,7 @@ impl StoredAs {
     /// Reads a value. Asks the ceiling before any memory is allocated.
     ///
     /// # Errors
-    /// For bytes that no value has as its stored form, and if the ceiling or the allocator refuses.
+    /// For bytes that are not the stored form of a value, and if the ceiling or the allocator refuses.
     pub fn read(self, encoding: u32, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
         let unknown = Err(Error::UnknownVersion(encoding.into()));
         Ok(match self {
@@ -111,10 +111,10 @@ impl StoredAs {
     }
 }
 
-/// The most bytes of cells of a filter that an AOF has as one record, whose fields take less than that.
+/// The maximum size of the cells of a filter that an AOF stores as one record, in bytes. Its fields take less.
 const SMALL_BYTES_MAX: usize = 2048;
 
-/// Whether an AOF has a filter as one record. Filters with the first policy are written as 0.2 wrote them.
+/// Whether an AOF stores a filter as one record. Filters with the first policy are written as 0.2 wrote them.
 fn is_small(filter: &BloomFilter) -> bool {
     filter.spec().policy != Policy::One && filter.cells_bytes() <= SMALL_BYTES_MAX as u64
 }
@@ -227,7 +227,7 @@ impl Value {
         }
     }
 
-    /// Whether its filter has RedisBloom's layout, also while that arrives in chunks.
+    /// Whether its filter has RedisBloom's layout, also while the filter arrives in chunks.
     pub const fn has_redisbloom_layout(&self) -> bool {
         match self {
             Self::Filter(filter) => matches!(filter, Filter::RedisBloom(_)),
@@ -302,7 +302,7 @@ impl Value {
     /// Reads a filter from one record, which may be hostile.
     ///
     /// # Errors
-    /// [`Error::NotADump`], [`Error::WrongChecksum`], [`Error::Overlong`], and those of [`StoredAs::read`].
+    /// [`Error::NotADump`], [`Error::WrongChecksum`], [`Error::Overlong`], and the errors of [`StoredAs::read`].
     pub fn of_record(data: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let mut source = records::unseal(data)?;
         match read_own(&mut source, ceiling)? {
@@ -367,7 +367,7 @@ impl Value {
         }
     }
 
-    /// Moves the filter out and leaves an empty one. Of an arriving filter, returns what has arrived.
+    /// Moves the filter out and leaves an empty one. For an arriving filter, returns the part that has arrived.
     #[must_use]
     pub fn take(&mut self) -> Self {
         match std::mem::replace(self, Filter::nothing().into()) {
@@ -404,7 +404,7 @@ mod tests {
         filter
     }
 
-    /// The records that an AOF has of a filter.
+    /// The records of a filter in an AOF.
     fn aof_records(value: &Value) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         let emitted = value.for_each_record(7, |record| {

@@ -1,5 +1,5 @@
-//! How formats see native filters: as a sequence of parts, each of them a chain of layers. A bucket of a ring is a part; any
-//! other filter has one part. A filter without its cells and tables is a [`Description`].
+//! Native filters as the formats store them: a sequence of parts, each a chain of layers. Each bucket of a ring is a part; other
+//! filters have one part. A [`Description`] is a filter without its cells and tables.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -162,8 +162,8 @@ impl<'a> LayerRef<'a> {
         either!(self, layer => layer.layer().items())
     }
 
-    /// Whether adds only set its cells. Then a layer that took more items has all cells of an earlier record; a layer of
-    /// counters has a record only while its cells are the same.
+    /// Whether adds only set cells. If so, a layer still has all cells of an earlier record after further adds; a layer of counters
+    /// has them only while its cells are unchanged.
     pub(crate) const fn only_gains(self) -> bool {
         matches!(self, Self::Bits(_))
     }
@@ -185,13 +185,12 @@ impl<'a> PartMut<'a> {
         either!(self, filter => filter.layer_bytes_mut(layer))
     }
 
-    /// Counts at least `items` items in a layer whose cells have arrived.
-    /// On an error, nothing has changed.
+    /// Raises the item count of a layer whose cells have arrived to at least `items`. An error changes nothing.
     pub(crate) fn count_at_least(self, layer: usize, items: u64) -> Result<(), error::Error> {
         either!(self, filter => filter.count_at_least(layer, items))
     }
 
-    /// Takes the next entries of the table of deleted items.
+    /// Appends the next entries to the table of deleted items.
     pub(crate) fn take_deleted(self, run: &[ItemHash]) -> Result<(), error::Error> {
         match self {
             Self::Bits(filter) if filter.spec().hasher.is_keyed() => filter.take_deleted(run),
@@ -300,8 +299,8 @@ impl Filter {
         }
     }
 
-    /// Writes what distinguishes its records from those of other filters: everything about it and its first `layers` layers
-    /// that adds and deletes do not change.
+    /// Writes the fields that distinguish its records from other filters' records: the fields of the filter and of its first `layers`
+    /// layers that adds and deletes do not change.
     pub(crate) fn identify(&self, layers: usize, sink: &mut impl Sink) {
         match self {
             Self::Native(filter) => {

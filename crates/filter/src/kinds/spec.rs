@@ -64,7 +64,7 @@ pub enum Spec {
     ValkeyBloom(ValkeyBloomSpec),
 }
 
-/// Evaluates one expression for the definition of a chain, of whatever kind, and another for that of a ring.
+/// Evaluates one expression for the definition of any chain, and another for the definition of a ring.
 macro_rules! match_kind {
     ($spec:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $spec {
@@ -153,8 +153,8 @@ impl Spec {
         }
     }
 
-    /// Returns the first parameter in which the definition of a filter differs from the one that a BF.RESERVE asks for. Seeds are
-    /// compared if it has one. The sizing rules are not compared: no word of BF.RESERVE decides them.
+    /// Returns the first parameter in which a filter's definition differs from the definition in a BF.RESERVE. Compares seeds if the
+    /// command states one. Ignores the sizing rules, which no argument of BF.RESERVE selects.
     pub(crate) fn difference(&self, asked: &Self, has_seed: bool) -> Option<Difference> {
         let mut pairs = self.parameters().into_iter().zip(asked.parameters());
         let shown = pairs.find(|(existing, asked)| existing != asked);
@@ -202,8 +202,8 @@ impl Spec {
         }
     }
 
-    /// Returns what a filter consists of after `items` items were added, by default as many as its capacity. Computes the size
-    /// of every layer, about 60 ns each.
+    /// Returns the layers of a filter after `items` new items, by default as many as its capacity. Computes the size of every layer,
+    /// about 60 ns each.
     ///
     /// ```
     /// use bloomgate_filter::kinds::NativeSpec;
@@ -240,7 +240,7 @@ impl Spec {
     }
 
     /// Returns the command that creates a filter, and passes its arguments after the key to `push`. ITEMS and items may follow,
-    /// except for BF.RESERVE. It is how filters without a [word](Self::to_word) are replicated, and how 0.3 replicated all.
+    /// except for BF.RESERVE. Filters without a [word](Self::to_word) are replicated with it, as version 0.3 replicated every filter.
     pub fn encode_args(&self, push: impl FnMut(ArgToken<'_>)) -> &'static CStr {
         match_kind!(self, chain => chain.encode_args(push), ring => ring.encode_args(push))
     }
@@ -250,7 +250,7 @@ impl Spec {
         !matches!(self, Self::RedisBloom(_) | Self::Windowed(_))
     }
 
-    /// Whether it is another module's layout. Their primaries also propagate adds that they refused.
+    /// Whether the layout is another module's. Primaries with such a module also propagate adds that they refused.
     pub const fn is_foreign(&self) -> bool {
         matches!(self, Self::RedisBloom(_) | Self::ValkeyBloom(_))
     }
@@ -261,11 +261,11 @@ impl Spec {
     }
 }
 
-/// A parameter in which a filter differs from the one that was asked for.
+/// A parameter whose value differs from the requested one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     name: &'static str,
-    /// The filter's value, and the one asked for; `None` for a seed, which may be secret.
+    /// The filter's value and the requested one; `None` for a seed, which may be secret.
     values: Option<(Parameter, Parameter)>,
 }
 
