@@ -1,19 +1,15 @@
-//! Laws of filters that forget: how long an item is found, how many items are remembered, refusals, and dumps of rings whose buckets begin
-//! and are dropped during the dump.
-
-use std::collections::HashMap;
+//! Laws of filters that forget: refusals, and dumps of rings whose buckets begin and are dropped during the dump. The model of a ring, in
+//! `ring_model.rs`, says how long an item is found and how many items are remembered; `general.rs` compares every filter with it.
 
 use bloomgate_filter::format::{ByteSource, Error as FormatError, Progress, Source as _};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{BucketStart, Origin, Outcome, Retention, WindowedFilter, WindowedSpec};
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Error, Filter, Moment, Scaling, Spec, Unlimited};
-use proptest::prelude::*;
 
 use crate::forms::{
-    GENERATION, Record, accept, arrived, begin, dump_while, dumped, filter_mut, read_own, records, saved_and_read,
-    snapshot, taken,
+    GENERATION, Record, arrived, dump_while, dumped, filter_mut, read_own, records, saved_and_read, snapshot, taken,
 };
-use crate::rows::{EXACT, Room, config};
+use crate::rows::{EXACT, Room};
 use crate::world::{START, begin_bucket_if_due, item};
 
 /// With and without tables of deleted items.
@@ -47,62 +43,6 @@ fn add(filter: &mut Filter, number: u32, now: u64) -> Result<Outcome, Error> {
 
 fn found(filter: &Filter, number: u32, now: u64) -> bool {
     filter.contains(&item(number), &Moment(now))
-}
-
-/// The longest time, in milliseconds: the window, a bucket, and a second.
-fn at_most(seconds: u64, buckets: u32) -> u64 {
-    seconds * 1000 * u64::from(buckets) / u64::from(buckets - 1) + 1000
-}
-
-proptest! {
-    #![proptest_config(config(256))]
-
-    #[test]
-    fn an_item_is_found_for_the_window_and_at_most_a_bucket_more(
-        seconds in 1u64..1000,
-        buckets in 3u32..=64,
-        is_sliding in any::<bool>(),
-        expansion in 1u32..3,
-        steps in prop::collection::vec((0u32..60, prop_oneof![8 => 0u64..100, 1 => 0u64..4000]), 1..200),
-    ) {
-        let mut filter = new(spec(after(seconds, is_sliding), 40, expansion, buckets));
-        let (mut now, mut added, mut asked) = (START, HashMap::new(), HashMap::new());
-        for (item, wait) in steps {
-            now += wait * seconds * 1000 / 1000;
-            let outcome = add(&mut filter, item, now).unwrap();
-            prop_assert!(is_sliding || outcome != Outcome::Renewed);
-            if outcome == Outcome::New {
-                added.insert(item, now);
-            }
-            asked.insert(item, now);
-            for (item, first) in &added {
-                let since = if is_sliding { asked[item] } else { *first };
-                let is_found = found(&filter, *item, now);
-                prop_assert!(is_found || now >= since + seconds * 1000, "{} ms after its add", now - since);
-                prop_assert!(!is_found || now <= since + at_most(seconds, buckets), "{} ms after its add", now - since);
-            }
-        }
-        // Items are forgotten without any write.
-        let last = added.keys().filter(|item| found(&filter, **item, now + at_most(seconds, buckets))).count();
-        prop_assert_eq!(last, 0);
-    }
-
-    #[test]
-    fn a_rolling_ring_has_the_last_items_and_at_most_a_bucket_more(
-        capacity in 1u64..300, buckets in 3u32..=64, count in 0u32..2000
-    ) {
-        let mut filter = new(spec(Retention::Rolling, capacity, 0, buckets));
-        for item in 0..count {
-            prop_assert_eq!(add(&mut filter, item, START), Ok(Outcome::New));
-            prop_assert!(found(&filter, item, 0));
-        }
-        let all = (0..count).rev().map(|item| found(&filter, item, START)).collect::<Vec<_>>();
-        prop_assert!(all.iter().take(capacity as usize).all(|found| *found));
-        let most = capacity.div_ceil(u64::from(buckets) - 1) * u64::from(buckets);
-        prop_assert!(all.iter().filter(|found| **found).count() as u64 <= most);
-        prop_assert!(filter.items() <= most);
-        prop_assert_eq!(filter.live_contents(&Moment(u64::MAX)), filter.contents());
-    }
 }
 
 #[test]
@@ -292,30 +232,4 @@ fn duplicate_records_are_accepted_while_buckets_begin_and_are_dropped() {
     let answers: Vec<_> = records.iter().map(again).collect();
     assert_eq!(answers[0], Err(FormatError::Different), "the oldest bucket was dropped");
     assert!(answers[1..].iter().all(|answer| *answer == Err(FormatError::WrongChecksum)));
-}
-
-/// Records of a later dump are neither duplicates nor the next records of a ring with other buckets.
-#[test]
-fn records_of_a_dump_after_a_rotation_are_refused() {
-    for (forgets, hasher) in
-        [after(7, false), Retention::Rolling].into_iter().flat_map(|forgets| HASHERS.map(|hasher| (forgets, hasher)))
-    {
-        let mut source = new(WindowedSpec { hasher, ..spec(forgets, 70, 2, 8) });
-        (0..80).for_each(|item| _ = add(&mut source, item, START + u64::from(item) * 100));
-        let first = records(&source);
-        (80..100).for_each(|item| _ = add(&mut source, item, START + u64::from(item) * 100));
-        let second = records(&source);
-        assert_ne!(slots(&source), (0..8).collect::<Vec<_>>());
-        let mut value = begin(&first[0]);
-        for come in 1..=first.len() {
-            let before = value.try_clone().unwrap();
-            for (iterator, data) in &second {
-                assert!(value.accept(GENERATION, *iterator, data, &Unlimited).is_err());
-            }
-            assert_eq!(value, before);
-            if let Some((iterator, data)) = first.get(come) {
-                accept(&mut value, *iterator, data).unwrap();
-            }
-        }
-    }
 }
