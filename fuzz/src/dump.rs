@@ -37,13 +37,33 @@ pub fn native_by_law(input: &[u8]) -> Outcome {
 /// RedisBloom's dumps.
 #[must_use]
 pub fn redisbloom(input: &[u8]) -> Outcome {
-    play_redisbloom(input, accept, Arrival::accept_replicated)
+    play_redisbloom(input, accept, Arrival::accept_replicated, begin_redisbloom)
 }
 
 /// RedisBloom's dumps, with the laws of arrivals checked for each record.
 #[must_use]
 pub fn redisbloom_by_law(input: &[u8]) -> Outcome {
-    play_redisbloom(input, laws::accept, laws::accept_replicated)
+    play_redisbloom(input, laws::accept, laws::accept_replicated, begin_redisbloom)
+}
+
+/// Dumps of RedisBloom's cuckoo filters.
+#[must_use]
+pub fn redisbloom_cuckoo(input: &[u8]) -> Outcome {
+    play_redisbloom(input, accept, Arrival::accept_replicated, begin_redisbloom_cuckoo)
+}
+
+/// Dumps of RedisBloom's cuckoo filters, with the laws of arrivals checked for each record.
+#[must_use]
+pub fn redisbloom_cuckoo_by_law(input: &[u8]) -> Outcome {
+    play_redisbloom(input, laws::accept, laws::accept_replicated, begin_redisbloom_cuckoo)
+}
+
+fn begin_redisbloom(header: &[u8]) -> Result<Arrival, Error> {
+    ChunkArrival::begin(header, &CEILING).map(Arrival::RedisBloom)
+}
+
+fn begin_redisbloom_cuckoo(header: &[u8]) -> Result<Arrival, Error> {
+    ChunkArrival::begin(header, &CEILING).map(Arrival::RedisBloomCuckoo)
 }
 
 fn play_native(input: &[u8], accept: Accept) -> Outcome {
@@ -69,12 +89,17 @@ fn begin(iterator: u64, header: &[u8]) -> Result<Arrival, Error> {
     }
 }
 
-fn play_redisbloom(input: &[u8], accept: Accept, obey: Accept) -> Outcome {
+fn play_redisbloom(
+    input: &[u8],
+    accept: Accept,
+    obey: Accept,
+    begin: impl Fn(&[u8]) -> Result<Arrival, Error>,
+) -> Outcome {
     let (spelling, records) = records::of(input);
     let of_primary = spelling & OF_PRIMARY != 0;
     let accept: (_, AcceptWhole) = if of_primary { (obey, Value::accept_replicated) } else { (accept, accept_whole) };
     let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
-    let mut outcome = Outcome::from(ChunkArrival::begin(header.data, &CEILING).map(Arrival::RedisBloom));
+    let mut outcome = Outcome::from(begin(header.data));
     for chunk in chunks {
         let iterator = redisbloom_iterator(spelling, *chunk, outcome.value.as_ref());
         take(&mut outcome, accept, 0, iterator, chunk.data);

@@ -6,7 +6,7 @@ use bloomgate_filter::format::{AofRecord, Arrival, Error, Progress};
 use bloomgate_filter::kinds::chunked::{self, Chunked};
 use bloomgate_filter::kinds::info::LayerSummary;
 use bloomgate_filter::kinds::valkey_bloom::load;
-use bloomgate_filter::kinds::{Origin, RedisBloomCuckooFilter, Retention};
+use bloomgate_filter::kinds::{ChunkArrival, Origin, RedisBloomCuckooFilter, Retention};
 use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
@@ -187,7 +187,7 @@ fn followed(value: &Value, mut copy: Value) -> Value {
         }
         AofRecord::Chunk { iterator, data } => {
             match &mut followed {
-                None => followed = Some(Value::from(Arrival::begin(iterator, data, &Unlimited)?)),
+                None => followed = Some(begun(value, iterator, data)?),
                 Some(value) => {
                     if value.accept_replicated(GENERATION, iterator, data).unwrap() == Progress::Complete {
                         *value = value.take();
@@ -205,6 +205,15 @@ fn followed(value: &Value, mut copy: Value) -> Value {
     assert_eq!(told, Ok(()));
     assert!(copy == *value, "a record that was known changed it");
     followed.unwrap()
+}
+
+/// Begins with the header of a value's records: those of RedisBloom's formats do not name the format.
+fn begun(value: &Value, iterator: u64, header: &[u8]) -> Result<Value, Error> {
+    Ok(Value::from(if value.is_cuckoo() {
+        Arrival::RedisBloomCuckoo(ChunkArrival::begin(header, &Unlimited)?)
+    } else {
+        Arrival::begin(iterator, header, &Unlimited)?
+    }))
 }
 
 /// Added items are found; a batch answers like its items one by one; a refused command changes nothing. A rolling ring forgets while it is

@@ -102,6 +102,28 @@ pub const VALKEY_BLOOM_LOAD: Target = Target {
     check: |data| laws::of_outcome(snapshot::valkey_bloom_load(data)),
 };
 
+/// RedisBloom's cuckoo filters: after a byte 0 a snapshot, after any other byte the records of a dump.
+pub const REDISBLOOM_CUCKOO: Target = Target {
+    name: "redisbloom_cuckoo",
+    decode: |data| cuckoo(data, dump::redisbloom_cuckoo),
+    check: |data| laws::of_outcome(cuckoo(data, dump::redisbloom_cuckoo_by_law)),
+};
+
+fn cuckoo(data: &[u8], of_dump: fn(&[u8]) -> Outcome) -> Outcome {
+    match data.split_first() {
+        None => Err::<Value, _>(Error::Truncated).into(),
+        Some((0, fields)) => snapshot::redisbloom_cuckoo(fields),
+        Some((_, records)) => of_dump(records),
+    }
+}
+
 /// All decoders.
-pub const DECODERS: [Target; 6] =
-    [NATIVE_SNAPSHOT, NATIVE_DUMP, REDISBLOOM_SNAPSHOT, REDISBLOOM_DUMP, VALKEY_BLOOM_SNAPSHOT, VALKEY_BLOOM_LOAD];
+pub const DECODERS: [Target; 7] = [
+    NATIVE_SNAPSHOT,
+    NATIVE_DUMP,
+    REDISBLOOM_SNAPSHOT,
+    REDISBLOOM_DUMP,
+    REDISBLOOM_CUCKOO,
+    VALKEY_BLOOM_SNAPSHOT,
+    VALKEY_BLOOM_LOAD,
+];

@@ -20,6 +20,12 @@ pub fn redisbloom(data: &[u8]) -> Outcome {
     read(StoredAs::RedisBloom, (*encoding).into(), fields)
 }
 
+/// Snapshots of the type of RedisBloom's cuckoo filters.
+#[must_use]
+pub fn redisbloom_cuckoo(data: &[u8]) -> Outcome {
+    read(StoredAs::RedisBloomCuckoo, StoredAs::RedisBloomCuckoo.encoding(), data)
+}
+
 /// Snapshots of valkey-bloom's type.
 #[must_use]
 pub fn valkey_bloom(data: &[u8]) -> Outcome {

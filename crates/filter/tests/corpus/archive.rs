@@ -16,9 +16,9 @@ macro_rules! archives {
 }
 
 /// The targets, each with its archive.
-pub const ARCHIVES: [(&str, &[u8]); 8] = archives!(
-    "command_words" "native_dump" "native_snapshot" "redisbloom_dump" "redisbloom_snapshot" "restore" "valkey_bloom_load"
-    "valkey_bloom_snapshot"
+pub const ARCHIVES: [(&str, &[u8]); 9] = archives!(
+    "command_words" "native_dump" "native_snapshot" "redisbloom_cuckoo" "redisbloom_dump" "redisbloom_snapshot" "restore"
+    "valkey_bloom_load" "valkey_bloom_snapshot"
 );
 
 /// The inputs in a target's archive.

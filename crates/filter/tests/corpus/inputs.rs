@@ -46,7 +46,8 @@ macro_rules! for_each_kind {
                 items_that_are_our_magic records_beyond_the_last_entry;
             refusals: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots
                 valkey_bloom_snapshots_and_loads;
-            seeds: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots valkey_bloom_snapshots_and_loads;
+            seeds: native_dumps native_snapshots redisbloom_cuckoo redisbloom_dumps redisbloom_snapshots
+                valkey_bloom_snapshots_and_loads;
             words: counting definitions fields_and_records insertions insertions_that_are_refused load_time_words plans policies
                 reservations guarding guarding_that_is_refused reservations_of_a_primary reservations_that_are_refused turns
                 words_of_new_kinds;

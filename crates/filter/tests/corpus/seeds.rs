@@ -3,8 +3,11 @@
 
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::DumpMark;
+use bloomgate_filter::kinds::chunked;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom as Rules, load};
-use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{
+    NativeSpec, Origin, RedisBloomCuckooFilter, RedisBloomCuckooSpec, RedisBloomSpec, ValkeyBloomSpec,
+};
 use bloomgate_filter::{Filter, Moment, Policy, Scaling, Spec, Unlimited, Value};
 
 use super::Inputs;
@@ -12,7 +15,7 @@ use super::newer_kinds::beyond;
 use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer, records};
 use super::targets::records::OF_PRIMARY;
 use super::targets::snapshot::written;
-use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
+use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_CUCKOO, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
 use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
 /// The result of a seed.
@@ -253,6 +256,26 @@ pub fn redisbloom_dumps(all: &Inputs) {
     seed(all, REDISBLOOM_DUMP, "of-a-primary-backwards", Whole, &of_primary(&taken));
     let again = told.iter().take(1).chain(&told).chain(&told[1..]);
     seed(all, REDISBLOOM_DUMP, "as-it-travels-header-and-chunks-again", Whole, &plain(again));
+}
+
+pub fn redisbloom_cuckoo(all: &Inputs) {
+    for (name, capacity, bucket_size, iterations, expansion, items) in [
+        ("empty", 8, 2, 20, 1, 0u32),
+        ("grown", 4, 2, 20, 1, 60),
+        ("doubled", 4, 1, 1, 2, 90),
+        ("wide", 510, 255, 20, 0, 200),
+    ] {
+        let spec = RedisBloomCuckooSpec { capacity, bucket_size, iterations, expansion };
+        let mut filter = RedisBloomCuckooFilter::with_spec(&spec, &Unlimited).unwrap();
+        (0..items).for_each(|number| filter.add(&number.to_le_bytes(), &Unlimited).unwrap());
+        (0..items / 20).for_each(|number| assert!(filter.delete(&number.to_le_bytes())));
+        let told: Vec<_> = chunked::records(&filter).map(|record| record.unwrap().1.into_owned()).collect();
+        let chunks = |count| records(told.iter().take(count).map(|data| (0, &data[..])));
+        let snapshot = [&[0], &written(&Value::Cuckoo(filter))[..]].concat();
+        seed(all, REDISBLOOM_CUCKOO, &format!("{name}-snapshot"), Whole, &snapshot);
+        seed(all, REDISBLOOM_CUCKOO, &format!("{name}-header"), Arriving, &[&[1], &chunks(1)[..]].concat());
+        seed(all, REDISBLOOM_CUCKOO, &format!("{name}-dump"), Whole, &[&[1], &chunks(usize::MAX)[..]].concat());
+    }
 }
 
 pub fn valkey_bloom_snapshots_and_loads(all: &Inputs) {

@@ -15,7 +15,9 @@ use crate::inputs;
 use crate::inputs::archive::{self, ARCHIVES};
 use crate::inputs::spelled::{Native, RedisBloom, ValkeyBloom};
 use crate::inputs::targets::words::{self, Parsed};
-use crate::inputs::targets::{self, CEILING_BYTES, NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT};
+use crate::inputs::targets::{
+    self, CEILING_BYTES, NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_CUCKOO, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT,
+};
 use crate::inputs::targets::{Target, VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
 /// A test for each kind of input that is generated.
@@ -64,6 +66,7 @@ fn native_snapshots_and_dumps_keep_the_laws() {
 fn redisbloom_snapshots_and_dumps_keep_the_laws() {
     replay(REDISBLOOM_SNAPSHOT, false);
     replay(REDISBLOOM_DUMP, true);
+    replay(REDISBLOOM_CUCKOO, true);
 }
 
 #[test]

@@ -13,7 +13,8 @@
 //!   string the slots: buckets * bucket size bytes
 //! ```
 //! RedisBloom accepts numbers that its commands cannot give, and then answers wrongly or exits. Here they are refused, with two exceptions:
-//! counts that exceed the number of slots are lowered to it, and the growth is rounded up to a power of two, as CF.RESERVE rounds it.
+//! more items than slots are lowered to that number, and the growth is rounded up to a power of two, as CF.RESERVE rounds it. Any number of
+//! deletes is possible: only a compaction resets it.
 
 use super::{RedisBloomCuckooFilter, Shape, size_bytes};
 use crate::cells::{is_zero, sparse};
@@ -50,7 +51,7 @@ impl Description {
         for bytes in (0..layers).map(|layer| shape.layer_bytes(buckets, layer)) {
             slots = bytes.and_then(|bytes| slots.checked_add(bytes)).ok_or(error::Error::SizeOverflow)?;
         }
-        let (items, deletes) = (items.min(slots), deletes.min(slots));
+        let items = items.min(slots);
         Ok((RedisBloomCuckooFilter { layers: Vec::new(), items, deletes, shape }, layers))
     }
 }
@@ -95,7 +96,7 @@ impl Chunked for RedisBloomCuckooFilter {
 
     fn has_header(&self, header: &[u8]) -> Result<bool, Error> {
         let Description { layers, buckets, items, deletes, shape } = decode_header(header)?;
-        let counts = [layers, buckets, items.min(self.slots()), deletes.min(self.slots())];
+        let counts = [layers, buckets, items.min(self.slots()), deletes];
         Ok(shape == self.shape && counts == [self.layers.len() as u64, self.buckets(), self.items, self.deletes])
     }
 

@@ -305,6 +305,8 @@ impl RedisBloomCuckooFilter {
             }
             if is_empty && layer + 1 == self.layers.len() {
                 self.layers.pop();
+                // Only a dump can state more items than it has cells for.
+                self.items = self.items.min(self.slots());
                 has_changed = true;
             }
             if ends(is_empty) {
