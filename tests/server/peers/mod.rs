@@ -9,6 +9,7 @@
 //! `BLOOMGATE_SEED` (default 1) is the seed of the random commands, and `BLOOMGATE_EFFORT` (default 1) multiplies their number.
 
 mod commands;
+mod cuckoo;
 mod exchange;
 mod extremes;
 mod moving;
