@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use bloomgate_filter::format::{Arrival, ByteSource, Error, Progress, StoredAs};
-use bloomgate_filter::kinds::chunked;
+use bloomgate_filter::kinds::chunked::{self, Chunked as _};
 use bloomgate_filter::kinds::{ChunkArrival, RedisBloomCuckooFilter, RedisBloomCuckooSpec};
 use bloomgate_filter::{Error as FilterError, Unlimited, Value};
 
@@ -225,4 +225,19 @@ fn any_number_of_deletes_is_kept() {
     }
     let value = Value::Cuckoo(filter);
     assert!(read(StoredAs::RedisBloomCuckoo, &written(&value)).is_ok_and(|again| again == value));
+}
+
+/// With as many copies, one delete does not start a compaction, which would move the newest copy to the empty slot.
+#[test]
+fn a_delete_empties_a_slot_of_the_newest_sub_filter() {
+    let mut filter = created(RedisBloomCuckooSpec { capacity: 64, ..DEFAULT });
+    while filter.layer_count() < 5 {
+        filter.add(b"x", &Unlimited).unwrap();
+    }
+    let cells = |filter: &RedisBloomCuckooFilter| -> Vec<Vec<u8>> { filter.cells().map(<[u8]>::to_vec).collect() };
+    let before = cells(&filter);
+    assert!(filter.delete(b"x"));
+    let after = cells(&filter);
+    assert_eq!((filter.deletes(), &after[..4]), (1, &before[..4]));
+    assert_ne!(after[4], before[4]);
 }
