@@ -218,6 +218,11 @@ fn a_refused_creation_leaves_no_filter() {
         cases.push(case("one to grow", &native, words("BF.INSERT k VALIDATESCALETO 10000 SEED 7 ITEMS a b")));
         cases.push(case("long words", &native, words("BF.RESERVE k 1e-300 1 LAYOUT redisbloom")));
         cases.push(case("BF.INSERT", &native, with_items("BF.INSERT k CAPACITY 5 SEED 7 ITEMS", 0, 100)));
+        for line in
+            ["CF.RESERVE k 100", "CF.RESERVE k 5000000", "CF.ADD k a", "CF.ADDNX k a", "CF.INSERT k ITEMS a b c"]
+        {
+            cases.push(case(line, &[], words(line)));
+        }
         cases
     });
 }
@@ -239,6 +244,11 @@ fn a_filter_that_cannot_grow_is_unchanged() {
                     cases.push(case(format!("BF.ADD {number}, {name}"), &before, words("BF.ADD k newcomer")));
                 }
             }
+        }
+        for items in 0..12 {
+            let before = [words("CF.RESERVE k 4 EXPANSION 2"), with_items("CF.INSERT k ITEMS first", 0, items)];
+            cases.push(case(format!("CF.ADD after {items}"), &before, words("CF.ADD k newcomer")));
+            cases.push(case(format!("CF.DEL after {items}"), &before, words("CF.DEL k first")));
         }
         cases
     });
