@@ -1,14 +1,12 @@
-//! The inputs of the fuzz targets: inputs that the neighbouring files generate and check, and inputs that fuzzing found, in `fuzz/corpus`.
-//! Used by these tests, by the server's and by `scripts/test --only fuzz`.
+//! The inputs of the fuzz targets: inputs that the neighbouring files generate and check, and kept ones, in `fuzz/corpus`.
+//! These tests, those of the server and `scripts/test --only fuzz` use them.
 
 pub mod archive;
 pub mod cases;
 pub mod found;
 #[path = "../kinds/mod.rs"]
 pub mod kinds;
-pub mod newer_kinds;
 pub mod refusals;
-pub mod seeds;
 pub mod spelled;
 #[path = "../../../../fuzz/src/lib.rs"]
 pub mod targets;
@@ -45,8 +43,6 @@ macro_rules! for_each_kind {
             found: a_capacity_that_grows_beyond_63_bits a_sum_that_growing_brings_to_its_end bits_that_have_not_come
                 items_that_are_our_magic records_beyond_the_last_entry;
             refusals: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots
-                valkey_bloom_snapshots_and_loads;
-            seeds: native_dumps native_snapshots redisbloom_cuckoo redisbloom_dumps redisbloom_snapshots
                 valkey_bloom_snapshots_and_loads;
             words: counting definitions fields_and_records insertions insertions_that_are_refused load_time_words plans policies
                 reservations guarding guarding_that_is_refused reservations_of_a_primary reservations_that_are_refused turns

@@ -1,8 +1,9 @@
 //! Inputs for the errors of decoders that no other input causes. If a dump has begun, one of its records is refused, and earlier records
 //! remain.
 
-use bloomgate_filter::Error as FilterError;
 use bloomgate_filter::format::Error;
+use bloomgate_filter::kinds::NativeSpec;
+use bloomgate_filter::{Error as FilterError, Filter, Policy, Scaling, Spec, Unlimited};
 
 use super::Inputs;
 use super::spelled::{Native, NativeLayer, RedisBloom, ValkeyBloom, ValkeyBloomLayer, records};
@@ -58,8 +59,9 @@ fn packed(all: &Inputs) {
         let data = [&2_u64.to_le_bytes()[..], &(fields.len() as u64).to_le_bytes(), fields].concat();
         refused(all, error, NATIVE_SNAPSHOT, name, &data);
     }
-    for (version, name, filter) in [(2_u64, "packed", super::seeds::packed()), (3, "compact", super::seeds::compact())]
-    {
+    let spec = NativeSpec::murmur3(0.01, 100, Scaling::from_expansion(2), 7);
+    for (version, name, policy) in [(2_u64, "packed", Policy::Two), (3, "compact", Policy::NEWEST)] {
+        let filter = Filter::new(&Spec::Native(NativeSpec { policy, ..spec }), &Unlimited).unwrap();
         let mut trailing = written(&filter.into());
         assert_eq!(trailing[..8], version.to_le_bytes());
         trailing.push(0);

@@ -91,6 +91,23 @@ fn command_words_keep_the_laws() {
     }
 }
 
+/// Filters of every kind and many shapes, in the formats of old releases too, and filters that are arriving.
+#[test]
+fn sound_inputs_are_accepted() {
+    for target in targets::DECODERS {
+        let inputs = archive::read(target.name).unwrap();
+        let sound = inputs.iter().filter(|(name, _)| name.starts_with("whole-") || name.starts_with("arriving-"));
+        let mut count = 0;
+        for (name, data) in sound {
+            let outcome = (target.decode)(data);
+            let is_whole = matches!(outcome.value, Some(Value::Filter(_) | Value::Cuckoo(_)));
+            assert_eq!((is_whole, outcome.refused), (name.starts_with("whole-"), None), "{}/{name}", target.name);
+            count += 1;
+        }
+        assert!(count >= 10, "{}: {count}", target.name);
+    }
+}
+
 /// Inputs are sound as long as no field is changed.
 #[test]
 fn unchanged_inputs_are_sound() {
