@@ -270,8 +270,6 @@ fn add_until_full_in<G: Geometry>(
     true
 }
 
-// Results of adds and deletes, and their origin.
-
 /// The origin of an add or a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {

@@ -86,9 +86,7 @@ pub(crate) fn write<R: Rules>(chain: &Chain<R>, sink: &mut impl Sink) {
     chain.layer_views().for_each(|layer| write_layer(layer, sink));
 }
 
-// The ranges of bytes of a filter that have arrived, with gaps between them.
-
-/// Nonempty ranges of bytes, in order, no two of them adjacent.
+/// The ranges of bytes of a filter that have arrived: nonempty, in order, no two of them adjacent.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Ranges(Vec<Range<u64>>);
 

@@ -401,8 +401,6 @@ impl Entries {
     }
 }
 
-// The chunks of a filter: its layers, part after part, in chunks of a fixed size.
-
 /// The layers that a dump covers: those of one part or of all parts, up to a number of layers.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {

@@ -466,8 +466,7 @@ const fn scale(word: u64, range: u64) -> (u64, u64) {
     ((product >> 64) as u64, product as u64)
 }
 
-// Bits in a copy of a part of the blocks, for pending adds.
-
+/// Sets bits in a copy of a block, for pending adds.
 fn set_bits(block: &mut [u8], bits: impl Iterator<Item = BlockCell>) {
     for bit in bits {
         if let Some(byte) = block.get_mut(bit.index() / 8) {

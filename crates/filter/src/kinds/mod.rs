@@ -402,8 +402,6 @@ impl Filter {
     }
 }
 
-// Filters that guard a database: adds that announce a row.
-
 impl Filter {
     /// Checks that an absent item is certain to have no row, provided that every row was announced.
     pub const fn guards(&self) -> Result<(), Error> {

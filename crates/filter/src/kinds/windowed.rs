@@ -432,8 +432,6 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BucketCeiling<'_, C, F> {
     }
 }
 
-// The beginning, the end and the expiry of buckets.
-
 impl WindowedFilter {
     /// Returns the bucket that must begin before an add, or `None` while the newest one accepts items. Its slot is on the grid of
     /// the earlier buckets, however much time has passed.
