@@ -2,10 +2,10 @@
 //! replies and all bytes are equal.
 
 use super::{Peer, Side, View, beside_redisbloom, rng};
-use crate::fleet::{catch_up, follow};
+use crate::fleet::follow;
 use crate::persistence::rewrite_append_only_file;
 use crate::reliability::scaled;
-use testing::{Connection, Reply, Rng, Stop};
+use testing::{Connection, Reply, Rng, Stop, catch_up};
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
