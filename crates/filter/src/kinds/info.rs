@@ -13,7 +13,7 @@ pub use super::stats::LayerSummary;
 pub enum Field {
     /// The capacity of all layers together.
     Capacity,
-    /// The size in bytes; see [`Rules::size_bytes`](crate::chain::Rules::size_bytes).
+    /// The size in bytes, as BF.INFO shows it.
     Size,
     /// The number of layers.
     Filters,

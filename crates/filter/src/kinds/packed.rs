@@ -101,7 +101,7 @@ impl PackedFilter {
     /// seed. The size of the layer is then known: it takes a quarter of the time of creating a filter and packing it.
     ///
     /// # Errors
-    /// As [`BloomFilter::new`].
+    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`].
     pub fn like_last(spec: &NativeSpec, tag: u16, ceiling: &impl Ceiling) -> Result<Option<Self>, Error> {
         let Hasher::Murmur3 { seed } = spec.hasher else { return Ok(None) };
         let Some(last) = LAST.take() else { return Ok(None) };

@@ -6,7 +6,7 @@
 //! items with equal buckets in a larger one have equal buckets in every smaller one: a delete that removes the slot of another item leaves
 //! that item a slot in its own buckets.
 //!
-//! This is not a [`Chain`](crate::chain::Chain): a delete and a compaction move slots between sub-filters.
+//! This is not a `Chain`: a delete and a compaction move slots between sub-filters.
 
 pub mod dump;
 
