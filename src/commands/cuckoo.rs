@@ -153,8 +153,11 @@ fn add_items(
             replicate::cuckoo_created(context, name, &spec);
             key.install(reserved.put(Value::Cuckoo(filter)));
         }
-        if stored.len() > 0 {
-            replicate::cuckoo_added(context, name, &stored);
+        match stored.len() {
+            0 => {}
+            // A command that stored all of its items in an existing filter is its own effect.
+            all if existing && !adding.only_absent && all == adding.items.len() => replicate::verbatim(context),
+            _ => replicate::cuckoo_added(context, name, &stored),
         }
         if stored.len() > 0 || !existing {
             key.close_changed(&[(!existing, c"cuckoo.reserve"), (stored.len() > 0, c"cuckoo.add")]);
