@@ -330,7 +330,7 @@ def libraries(*words: str) -> None:
     configured = [*pytest, "-c", tests / "python/pytest.ini"]
     with_server = [interpreter, tests / "python/server.py"]
     url = "redis://127.0.0.1:{port}?socket_timeout=120"
-    published = [*with_server, *pytest, "-p", "no:warnings", "-p", "published_suite", "-k", "bf_ or test_create", "--redis-url", url, "--redis-mod-url", url]
+    published = [*with_server, *pytest, "-p", "no:warnings", "-p", "published_suite", "-k", "bf_ or cf_ or test_create", "--redis-url", url, "--redis-mod-url", url]
     for number, server in enumerate(servers()):
         use_server("Client libraries", server)
         run(*configured, tests / "python")
