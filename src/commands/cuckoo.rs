@@ -260,7 +260,7 @@ pub fn mexists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
 
 /// `CF.COUNT key item`
 ///
-/// Replies how many slots match an item: at least as many as were added and not deleted.
+/// Replies with the number of slots that match an item, which is never below its adds less its deletes.
 pub fn count(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);
@@ -373,7 +373,7 @@ pub fn scandump(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
 /// `CF.LOADCHUNK key iterator data`
 ///
 /// Applies a record of a dump: the header creates the key, the last chunk completes the filter. A repeated record changes nothing. Chunks
-/// from clients must be in order; those of a primary are accepted in any order, and over existing cells.
+/// from clients must be in order; chunks from a primary are accepted in any order, and overwrite cells.
 pub fn loadchunk(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (iterator, data) = cuckoo::loadchunk(args.words())?;
     let mut key = WriteKey::open(keys, args.arg(1)?)?;

@@ -365,7 +365,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(effect cuckoo::add),
         access: Access::Write,
         summary: c"Adds an item to a cuckoo filter, which is created if it does not exist",
-        complexity: c"O(N + I), where N is the number of sub-filters and I that of iterations",
+        complexity: c"O(N + I), where N is the number of sub-filters and I the number of iterations",
         arguments: &[Argument::KEY, ITEM],
         ..CUCKOO
     },
@@ -374,7 +374,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(effect cuckoo::addnx),
         access: Access::Write,
         summary: c"Adds an item to a cuckoo filter, which is created if it does not exist, unless the item is found",
-        complexity: c"O(N + I), where N is the number of sub-filters and I that of iterations",
+        complexity: c"O(N + I), where N is the number of sub-filters and I the number of iterations",
         arguments: &[Argument::KEY, ITEM],
         ..CUCKOO
     },
@@ -383,7 +383,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(effect cuckoo::insert),
         access: Access::Write,
         summary: c"Adds items to a cuckoo filter, which is created if it does not exist",
-        complexity: c"O(M * (N + I)), where M is the number of items, N that of sub-filters, I that of iterations",
+        complexity: c"O(M * (N + I)), for M items, N sub-filters and I iterations",
         arguments: &[Argument::KEY, CAPACITY_OPTION, NOCREATE, ITEMS],
         ..CUCKOO
     },
@@ -392,14 +392,14 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(effect cuckoo::insertnx),
         access: Access::Write,
         summary: c"Adds the items that are not found to a cuckoo filter, which is created if it does not exist",
-        complexity: c"O(M * (N + I)), where M is the number of items, N that of sub-filters, I that of iterations",
+        complexity: c"O(M * (N + I)), for M items, N sub-filters and I iterations",
         arguments: &[Argument::KEY, CAPACITY_OPTION, NOCREATE, ITEMS],
         ..CUCKOO
     },
     Command {
         name: c"cf.exists",
         handler: handler!(cuckoo::exists),
-        summary: c"Returns whether an item may be in a cuckoo filter; a no is certain",
+        summary: c"Returns whether an item may be in a cuckoo filter",
         complexity: c"O(N), where N is the number of sub-filters",
         arguments: &[Argument::KEY, ITEM],
         ..CUCKOO
@@ -407,7 +407,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: c"cf.mexists",
         handler: handler!(cuckoo::mexists),
-        summary: c"Returns for each item whether it may be in a cuckoo filter; a no is certain",
+        summary: c"Returns for each item whether it may be in a cuckoo filter",
         complexity: c"O(M * N), where M is the number of items and N the number of sub-filters",
         arguments: &[Argument::KEY, ITEM.repeated()],
         ..CUCKOO

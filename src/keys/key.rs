@@ -84,7 +84,7 @@ impl<'a> OpenKey<'a> {
     /// The server's number of the type of the key's value.
     #[inline]
     pub fn raw_type(&self) -> isize {
-        // SAFETY: the server takes an open key, or null for a missing key.
+        // SAFETY: the server accepts an open key, and null for a missing one.
         unsafe { api::key_type(self.raw) as isize }
     }
 

@@ -266,8 +266,8 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
 /// Only the server may call it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
-    // SAFETY: the server's context begins with a pointer to the function that returns the others, and there are as many
-    // arguments as described.
+    // SAFETY: the server's context begins with a pointer to the function that returns all others, and `words` has `count`
+    // arguments.
     unsafe {
         let first_word = context.cast::<*mut c_void>();
         let server = *first_word;

@@ -19,7 +19,7 @@ struct Case {
     /// The commands that create it at `k`, or the golden filter that is restored there.
     commands: Vec<Vec<Vec<u8>>>,
     golden: Option<String>,
-    /// How many items are added.
+    /// The number of added items.
     adds: usize,
     /// The prediction: see [`facts`].
     expected: Value,

@@ -67,7 +67,7 @@ fn run(client: &mut Connection, key: &str, entry: &Value) {
     }
 }
 
-/// Compares the state of a filter with that of an entry.
+/// Compares the state of a filter with an entry.
 fn assert_state(client: &mut Connection, key: &str, entry: &Value) {
     assert_eq!(client.run(&format!("CF.INFO {key}")), reply(&entry["info_resp2"]), "{key}");
     let mut records = Vec::new();

@@ -196,7 +196,7 @@ fn waiters_of_a_row_with_other_options_get_their_own_answers() {
 
 // Events that end a lease before it expires, so that one of its waiters loads at once.
 
-/// What a command means for the waiters of a row.
+/// The effect of a command on the waiters of a row.
 #[derive(Clone, Copy, PartialEq)]
 enum Serves {
     /// One of them loads, and the others wait for it. The earlier lease is void.

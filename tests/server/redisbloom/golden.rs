@@ -24,7 +24,7 @@ pub const RELEASES: [&str; 4] = ["1.0.0", "1.1.1", "2.2.0", "2.6.28"];
 /// The release whose data includes BF.INFO, SCANDUMP pairs and an append-only file.
 pub const TODAY: &str = "2.6.28";
 
-/// The releases of `encoding-3.json`, each built by its own Makefile. The seeds of the second one's hash have 32 bits, those of the others 64.
+/// The releases of `encoding-3.json`, each built by its own Makefile. The second release's hash has seeds of 32 bits, the others' hash of 64.
 pub const OF_ENCODING_3: [&str; 3] = ["v1.1.1", "v2.0.0", "v2.0.3"];
 
 /// The number of absent items with answers in the data.

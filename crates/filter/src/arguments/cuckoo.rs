@@ -9,7 +9,7 @@ const BAD_CAPACITY: Refusal = Refusal::Cuckoo("Bad capacity");
 const BAD_POSITION: Refusal = Refusal::Cuckoo("Invalid position");
 /// An item is refused by a filter that does not grow.
 pub const FULL: Refusal = Refusal::Cuckoo("Filter is full");
-/// The filter has as many sub-filters as it may have.
+/// The filter has reached its maximum number of sub-filters.
 pub const MAX_EXPANSIONS: Refusal = Refusal::Cuckoo("Maximum expansions reached");
 /// CF.DEL: the key is missing.
 pub const NOT_FOUND: Refusal = Refusal::Cuckoo("Not found");
@@ -50,7 +50,7 @@ const EXPANSION: CuckooOption = CuckooOption {
 };
 
 impl CuckooOption {
-    /// Returns the value after the first word with the option's name, wherever that is; `default` if there is none.
+    /// Returns the value after the first word with the option's name, at any position, or `default` without such a word.
     fn value<W: AsRef<[u8]>>(&self, words: &[W], default: u64) -> Result<u64, Refusal> {
         let Some(place) = words.iter().skip(1).position(|word| is(word.as_ref(), self.name)) else {
             return Ok(default);

@@ -7,7 +7,7 @@ use crate::kinds::redisbloom_cuckoo::{self, BUCKET_SIZE_MAX, CAPACITY_MAX, ITERA
 /// The largest default capacity.
 pub const INITIAL_SIZE_MAX: i64 = 1 << 30;
 
-/// The arguments of cuckoo filters: the deprecated name and that of the setting, and the range.
+/// The arguments of cuckoo filters: the deprecated name, the name of the setting, and the range.
 const CUCKOO: [(&str, &str, u64, u64); 5] = [
     ("CF_INITIAL_SIZE", "CF-INITIAL-SIZE", 2, CAPACITY_MAX),
     ("CF_BUCKET_SIZE", "CF-BUCKET-SIZE", 1, BUCKET_SIZE_MAX),

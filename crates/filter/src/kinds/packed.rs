@@ -67,7 +67,7 @@ thread_local! {
     static LAST: Cell<Option<PackedFilter>> = const { Cell::new(None) };
 }
 
-/// Whether there is a list for the layers of the next filter, which is allocated if there is none.
+/// Allocates a list for the layers of the next filter unless there is one. Returns whether there is one now.
 fn has_list() -> bool {
     let mut list = LIST.take();
     let has_list = list.capacity() >= LAYERS_MAX || list.try_reserve_exact(LAYERS_MAX).is_ok();

@@ -1,5 +1,5 @@
-//! The inputs that fuzzing found: for each target an archive in `fuzz/corpus`, written so that equal inputs make an equal
-//! archive. `tool.rs` unpacks all inputs of a target into a folder, and packs such a folder again.
+//! The kept inputs, which fuzzing found or earlier code made: for each target an archive in `fuzz/corpus`, written so that equal inputs
+//! make an equal archive. `tool.rs` unpacks all inputs of a target into a folder, and packs such a folder again.
 
 use std::fs;
 use std::io::{Error, Read, Result};

@@ -135,7 +135,7 @@ fn filters_that_differ_are_not_equal() {
     assert!(others.iter().chain([&new(0.01, 100, 2, 2)]).all(|other| *other != filter));
     let filter = Filter::from(filter);
     let mut bytes = snapshot(&filter);
-    // The last number is the length of the zeros that are left out. One bit is set in their place.
+    // The last number is the length of the omitted zeros. They are replaced by cells with one bit set.
     let length = filter.layers().next().unwrap().size_bytes;
     let mut bits = vec![0; usize::try_from(length).unwrap()];
     bits[100] = 16;
