@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use bloomgate_filter::arguments::cuckoo::{BUCKET_SIZE_DEFAULT, CuckooDefaults, ITERATIONS_DEFAULT};
 use bloomgate_filter::arguments::load_time::{self, LoadTime};
 use bloomgate_filter::arguments::numbers;
 use bloomgate_filter::hash::{Hasher, ItemHash};
@@ -39,8 +40,8 @@ static HASH: Choice<HashName> = Choice::new([(c"murmur3", HashName::Murmur3), (c
 /// The defaults of cuckoo filters: initial size, bucket size, iterations, expansion factor; and the number of expansions.
 static CUCKOO: [Shared; 5] = [
     Shared::new(Format::Number { min: 2, max: redisbloom_cuckoo::CAPACITY_MAX }, 1024),
-    Shared::new(Format::Number { min: 1, max: redisbloom_cuckoo::BUCKET_SIZE_MAX }, 2),
-    Shared::new(Format::Number { min: 1, max: redisbloom_cuckoo::ITERATIONS_MAX }, 20),
+    Shared::new(Format::Number { min: 1, max: redisbloom_cuckoo::BUCKET_SIZE_MAX }, BUCKET_SIZE_DEFAULT),
+    Shared::new(Format::Number { min: 1, max: redisbloom_cuckoo::ITERATIONS_MAX }, ITERATIONS_DEFAULT),
     Shared::new(Format::Number { min: 0, max: redisbloom_cuckoo::EXPANSION_MAX }, 1),
     Shared::new(Format::Number { min: 1, max: 65536 }, 32),
 ];
@@ -129,10 +130,12 @@ pub fn defaults(context: Context, origin: Origin) -> Defaults {
     }
 }
 
-/// The definition of a cuckoo filter that a command creates without options. A capacity below two buckets is raised to it.
-pub fn cuckoo_defaults() -> RedisBloomCuckooSpec {
+/// The defaults of options that a command for a cuckoo filter omits. A capacity below two buckets is raised to it.
+pub fn cuckoo_defaults(context: Context, origin: Origin) -> CuckooDefaults {
     let [capacity, bucket_size, iterations, expansion, _] = CUCKOO.each_ref().map(Shared::number);
-    RedisBloomCuckooSpec { capacity: capacity.max(bucket_size * 2), bucket_size, iterations, expansion }
+    let capacity = capacity.max(bucket_size * 2);
+    let redisbloom = RedisBloomCuckooSpec { capacity, bucket_size, iterations, expansion };
+    CuckooDefaults { redisbloom, own: defaults(context, origin) }
 }
 
 /// The number of sub-filters from which on a cuckoo filter refuses all adds of clients.

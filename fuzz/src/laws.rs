@@ -83,7 +83,7 @@ const NOW: Moment = Moment(1_000_000);
 fn of_numbers(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     let layers_max = match filter {
-        Filter::Native(_) | Filter::RedisBloom(_) => LAYERS_MAX,
+        Filter::Native(_) | Filter::Cuckoo(_) | Filter::RedisBloom(_) => LAYERS_MAX,
         Filter::Windowed(_) => LAYERS_MAX * 64,
         Filter::Counting(_) => 1,
         Filter::ValkeyBloom(_) => 1 << 16,
@@ -140,7 +140,7 @@ fn counts(filter: &Filter) -> Vec<Count> {
             .buckets()
             .map(|bucket| Count { renewed: bucket.filter.items() - bucket.items(), ..Count::of(&bucket.filter) })
             .collect(),
-        Filter::Counting(_) | Filter::RedisBloom(_) | Filter::ValkeyBloom(_) => {
+        Filter::Counting(_) | Filter::Cuckoo(_) | Filter::RedisBloom(_) | Filter::ValkeyBloom(_) => {
             vec![Count { taken: filter.items(), deleted: 0, renewed: 0 }]
         }
     }
@@ -209,7 +209,7 @@ fn followed(value: &Value, mut copy: Value) -> Value {
 
 /// Begins with the header of a value's records: those of RedisBloom's formats do not name the format.
 fn begun(value: &Value, iterator: u64, header: &[u8]) -> Result<Value, Error> {
-    Ok(Value::from(if value.is_cuckoo() {
+    Ok(Value::from(if value.is_redisbloom_cuckoo() {
         Arrival::RedisBloomCuckoo(ChunkArrival::begin(header, &Unlimited)?)
     } else {
         Arrival::begin(iterator, header, &Unlimited)?
@@ -226,7 +226,7 @@ fn of_adds(filter: &mut Filter) {
     let forgets = filter.windowed().map(|ring| ring.spec().forgets);
     let is_rolling = forgets == Some(Retention::Rolling);
     // Adding a present item also changes them.
-    let renews = filter.counting().is_some() || matches!(forgets, Some(Retention::After { is_sliding: true, .. }));
+    let renews = filter.count(b"").is_some() || matches!(forgets, Some(Retention::After { is_sliding: true, .. }));
     let mut members = 0;
     for batch in items.chunks(BATCH) {
         let batch = || batch.iter().map(Vec::as_slice);

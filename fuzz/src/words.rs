@@ -23,7 +23,7 @@ use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::redisbloom::CAPACITY_MAX;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{
-    BucketStart, CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec,
+    BucketStart, CountingSpec, CuckooSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec,
     WindowedSpec,
 };
 use bloomgate_filter::{Policy, RATE_MAX, RATE_MIN, Scaling, Spec};
@@ -193,6 +193,7 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
         Spec::Native(NativeSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::Windowed(WindowedSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::Counting(CountingSpec { capacity, .. }) => (capacity, Scaling::Fixed),
+        Spec::Cuckoo(CuckooSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::RedisBloom(RedisBloomSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::ValkeyBloom(ValkeyBloomSpec { capacity, rules }) => (capacity, rules.scaling),
     };
@@ -201,13 +202,16 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     assert!(scale_to.is_none_or(|items| items >= 1 && scaling != Scaling::Fixed), "{creation:?}");
     // RedisBloom accepts any low rate, valkey-bloom any rate.
     let nearest = match spec {
-        Spec::Native(_) | Spec::Windowed(_) | Spec::Counting(_) => asked_rate.clamp(RATE_MIN, RATE_MAX),
+        Spec::Native(_) | Spec::Windowed(_) | Spec::Counting(_) | Spec::Cuckoo(_) => {
+            asked_rate.clamp(RATE_MIN, RATE_MAX)
+        }
         Spec::RedisBloom(_) => asked_rate.min(RATE_MAX),
         Spec::ValkeyBloom(_) => asked_rate,
     };
     assert_eq!(spec.rate().to_bits(), nearest.to_bits(), "{creation:?}");
     match spec {
         Spec::Native(_) | Spec::Counting(_) => {}
+        Spec::Cuckoo(spec) => assert!(spec.scaling == Scaling::Fixed || spec.scaling.expansion().is_power_of_two()),
         Spec::Windowed(spec) => assert!(spec.is_sound(), "{creation:?}"),
         Spec::RedisBloom(_) => assert!(defaults.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
         Spec::ValkeyBloom(spec) => assert!(is_rate(spec.rules.tightening), "{creation:?}"),
@@ -286,6 +290,7 @@ fn is_beyond_clients(spec: Spec) -> bool {
         Spec::Native(spec) => spec.scaling,
         Spec::Windowed(spec) => spec.scaling,
         Spec::Counting(_) => Scaling::Fixed,
+        Spec::Cuckoo(spec) => spec.scaling,
         Spec::RedisBloom(spec) => spec.scaling,
         Spec::ValkeyBloom(spec) => spec.rules.scaling,
     };
@@ -459,7 +464,9 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
     // Our primaries replicate options that RedisBloom lacks in another form.
     let is_beyond = |creation: &Creation| {
         let is_keyed = matches!(creation.spec, Spec::Native(spec) if spec.hasher.is_keyed());
-        is_keyed || matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_)) || creation.expires.is_some()
+        is_keyed
+            || matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_) | Spec::Cuckoo(_))
+            || creation.expires.is_some()
     };
     if let Parsed::Reserve(creation) | Parsed::Insert(Some(creation), _) = outcome
         && is_beyond(creation)

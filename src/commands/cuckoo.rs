@@ -1,43 +1,151 @@
-//! Cuckoo filters of RedisBloom's layout: the CF.* commands. Replies, error texts and the order of checks are RedisBloom's.
+//! Cuckoo filters of either layout: the CF.* commands. Replies, error texts and the order of checks are RedisBloom's.
 //!
 //! Adds, deletes and compactions depend on nothing but the filter and the items, so replicas and the AOF get the items that were stored or
 //! deleted, and have the same bytes afterwards. The number of sub-filters from which on a filter refuses adds is a setting, which a replica
 //! does not apply to its primary's adds.
 
-use bloomgate_filter::arguments::cuckoo::{self, CuckooInsert};
-use bloomgate_filter::format::{self, Arrival, Progress};
+use bloomgate_filter::arguments::Command;
+use bloomgate_filter::arguments::cuckoo::{self, CuckooCreation, CuckooInsert};
+use bloomgate_filter::format::{self, Arrival, Progress, records};
 use bloomgate_filter::kinds::chunked::{self, HEADER};
 use bloomgate_filter::kinds::redisbloom_cuckoo::dump::HEADER_BYTES;
-use bloomgate_filter::kinds::{ChunkArrival, RedisBloomCuckooFilter, RedisBloomCuckooSpec};
-use bloomgate_filter::{Error, Value};
+use bloomgate_filter::kinds::{Added, ChunkArrival, CuckooFilter, RedisBloomCuckooFilter, RedisBloomCuckooSpec};
+use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Value};
 
-use super::dispatch::{refuse, refuse_as_primary};
+use super::add::{self, Created};
+use super::dispatch::{redact_key, refuse, refuse_as_primary};
+use super::dump;
 use crate::args::{Arg, Args};
-use crate::context::{Context, Origin, Text};
+use crate::context::{CommandClock, Context, Origin, Text};
 use crate::keys::{Keyspace, Place, ReadKey, Reserved, WriteKey};
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 use crate::{config, metrics};
 
-/// `CF.RESERVE key capacity [BUCKETSIZE size] [MAXITERATIONS iterations] [EXPANSION expansion]`
+/// A cuckoo filter of either layout.
+enum Cuckoo<'a> {
+    Own(&'a Filter),
+    RedisBloom(&'a RedisBloomCuckooFilter),
+}
+
+impl<'a> Cuckoo<'a> {
+    /// Returns the filter of a key; `None` if the key is missing.
+    fn of(key: &'a ReadKey<'_>) -> Result<Option<Self>, Refusal> {
+        match key.cuckoo()? {
+            None => Ok(None),
+            Some(Value::Filter(filter)) => Ok(Some(Self::Own(filter))),
+            Some(Value::Cuckoo(filter)) => Ok(Some(Self::RedisBloom(filter))),
+            Some(Value::Arriving(_)) => Err(Refusal::StillLoading),
+        }
+    }
+
+    /// Looks up the items of a batch.
+    fn contains_batch(&self, items: &[Arg<'_>]) -> Mask {
+        let items = items.iter().map(|item| item.bytes());
+        match self {
+            Self::Own(filter) => filter.contains_batch(items, &CommandClock::default()),
+            Self::RedisBloom(filter) => items.enumerate().fold(Mask::NONE, |mut found, (index, item)| {
+                found.insert_if(index, filter.contains(item));
+                found
+            }),
+        }
+    }
+
+    /// Returns the numbers of CF.INFO, in its order. Those of our own layout that RedisBloom would not have are the nearest: it counts no
+    /// deletes, and tries as many evictions as a group has buckets.
+    fn figures(&self) -> [u64; 8] {
+        match self {
+            Self::Own(filter) => {
+                let (buckets, iterations) = filter.cuckoo().map_or((0, 0), CuckooFilter::buckets);
+                let expansion = filter.scaling().expansion().into();
+                let layers = filter.layer_count() as u64;
+                [filter.size_bytes(), buckets, layers, filter.items(), 0, BUCKET_SLOTS, expansion, iterations]
+            }
+            Self::RedisBloom(filter) => {
+                let RedisBloomCuckooSpec { bucket_size, iterations, expansion, .. } = filter.spec();
+                let layers = filter.layer_count() as u64;
+                let (size, buckets, items) = (filter.size_bytes(), filter.buckets(), filter.items());
+                [size, buckets, layers, items, filter.deletes(), bucket_size, expansion, iterations]
+            }
+        }
+    }
+}
+
+/// `CF.RESERVE key capacity [option ...]`
 ///
 /// Creates an empty filter.
-pub fn reserve(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let spec = cuckoo::reserve(args.words(), &config::cuckoo_defaults(), origin.is_effect())?;
+pub fn reserve(context: Context, origin: Origin, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let parsed = cuckoo::reserve(args.words(), &config::cuckoo_defaults(context, origin));
+    // Its options begin where the options of BF.INSERT do.
+    redact_key(context, origin, &mut args, Command::Insert);
+    let creation = parsed?;
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
     if key.cuckoo_writer()?.is_some() {
         refuse_as_primary(context, origin, Refusal::Exists);
         return Ok(());
     }
-    let filter = RedisBloomCuckooFilter::with_spec(&spec, &ServerCeiling::of(context, origin))?;
-    key.install(Place::for_value(Value::Cuckoo(filter))?);
-    replicate::cuckoo_created(context, name, &spec);
+    let created = create(context, origin, &creation)?;
+    created.propagate(context, name, &NewItems::none());
+    created.install(&mut key, Reserved::full()?);
     key.close_changed(&[(true, c"cuckoo.reserve")]);
     reply::ok(context);
     Ok(())
 }
+
+/// A new filter that is not stored at a key yet.
+enum CreatedCuckoo {
+    Own(Created),
+    RedisBloom(RedisBloomCuckooFilter, RedisBloomCuckooSpec),
+}
+
+/// Creates a filter.
+fn create(context: Context, origin: Origin, creation: &CuckooCreation) -> Result<CreatedCuckoo, Refusal> {
+    match creation {
+        CuckooCreation::Own(creation) => {
+            add::create(context, origin, creation, &CommandClock::default()).map(CreatedCuckoo::Own)
+        }
+        CuckooCreation::RedisBloom(spec) => {
+            let ceiling = ServerCeiling::of(context, origin);
+            Ok(CreatedCuckoo::RedisBloom(RedisBloomCuckooFilter::with_spec(spec, &ceiling)?, *spec))
+        }
+    }
+}
+
+impl CreatedCuckoo {
+    /// Returns the filter, for adds.
+    fn target(&mut self) -> Target<'_> {
+        match self {
+            Self::Own(created) => Target::Own(&mut created.filter),
+            Self::RedisBloom(filter, _) => Target::RedisBloom(filter),
+        }
+    }
+
+    /// Propagates the creation, and the items that the same command stored.
+    fn propagate(&self, context: Context, name: Arg<'_>, items: &NewItems<'_>) {
+        match self {
+            Self::Own(created) => created.propagate(context, name, items),
+            Self::RedisBloom(_, spec) => {
+                replicate::cuckoo_created(context, name, spec);
+                if items.len() > 0 {
+                    replicate::cuckoo_added(context, name, items);
+                }
+            }
+        }
+    }
+
+    /// Stores the filter at a key.
+    fn install(self, key: &mut WriteKey<'_>, reserved: Reserved) {
+        match self {
+            Self::Own(created) => created.install(key, reserved),
+            Self::RedisBloom(filter, _) => key.install(reserved.put(Value::Cuckoo(filter))),
+        }
+    }
+}
+
+/// The slots of a bucket of our own layout.
+const BUCKET_SLOTS: u64 = 4;
 
 /// The form of the reply to an add.
 #[derive(Clone, Copy, PartialEq)]
@@ -68,7 +176,7 @@ pub fn add(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace
         context,
         keys,
         args.arg(1)?,
-        Some(config::cuckoo_defaults()),
+        Some(config::cuckoo_defaults(context, origin).by_default()?),
         Adding { origin, items: args.rest(2)?, form: Form::One, only_absent: false },
     )
 }
@@ -78,7 +186,8 @@ pub fn add(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace
 /// Adds an item unless the filter finds it. Replies whether it was added.
 pub fn addnx(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let adding = Adding { origin, items: args.rest(2)?, form: Form::One, only_absent: true };
-    add_items(context, keys, args.arg(1)?, Some(config::cuckoo_defaults()), adding)
+    let creation = config::cuckoo_defaults(context, origin).by_default()?;
+    add_items(context, keys, args.arg(1)?, Some(creation), adding)
 }
 
 /// `CF.INSERT key [CAPACITY capacity] [NOCREATE] ITEMS item [item ...]`
@@ -102,8 +211,7 @@ fn insert_items(
     keys: &mut Keyspace,
     form: Form,
 ) -> Result<(), Refusal> {
-    let CuckooInsert { creation, items } =
-        cuckoo::insert(args.words(), &config::cuckoo_defaults(), origin.is_effect())?;
+    let CuckooInsert { creation, items } = cuckoo::insert(args.words(), &config::cuckoo_defaults(context, origin))?;
     let adding = Adding { origin, items: args.last(items), form, only_absent: form == Form::Integers };
     add_items(context, keys, args.arg(1)?, creation, adding)
 }
@@ -129,35 +237,34 @@ fn add_items(
     context: Context,
     keys: &mut Keyspace,
     name: Arg<'_>,
-    creation: Option<RedisBloomCuckooSpec>,
+    creation: Option<CuckooCreation>,
     adding: Adding<'_>,
 ) -> Result<(), Refusal> {
     write(keys, name, adding.origin, |mut key| {
         let mut stored = NewItems::with_room(adding.items.len())?;
         let existing = match key.cuckoo_writer()? {
             Some(mut writer) => {
-                let Value::Cuckoo(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
-                check_expansions(adding.origin, filter.layer_count())?;
-                add_and_reply(context, filter, adding, &mut stored);
+                let mut target = Target::of(&mut writer)?;
+                target.check_expansions(adding.origin)?;
+                add_and_reply(context, &mut target, adding, &mut stored);
                 true
             }
             None => false,
         };
-        if !existing {
-            let spec = creation.ok_or(Refusal::NotFound)?;
-            check_expansions(adding.origin, 1)?;
-            let ceiling = ServerCeiling::of(context, adding.origin);
-            let mut filter = RedisBloomCuckooFilter::with_spec(&spec, &ceiling)?;
+        if existing {
+            match stored.len() {
+                0 => {}
+                // A command that stored all of its items is its own effect.
+                all if !adding.only_absent && all == adding.items.len() => replicate::verbatim(context),
+                _ => replicate::cuckoo_added(context, name, &stored),
+            }
+        } else {
+            let mut created = create(context, adding.origin, &creation.ok_or(Refusal::NotFound)?)?;
+            created.target().check_expansions(adding.origin)?;
             let reserved = Reserved::full()?;
-            add_and_reply(context, &mut filter, adding, &mut stored);
-            replicate::cuckoo_created(context, name, &spec);
-            key.install(reserved.put(Value::Cuckoo(filter)));
-        }
-        match stored.len() {
-            0 => {}
-            // A command that stored all of its items in an existing filter is its own effect.
-            all if existing && !adding.only_absent && all == adding.items.len() => replicate::verbatim(context),
-            _ => replicate::cuckoo_added(context, name, &stored),
+            add_and_reply(context, &mut created.target(), adding, &mut stored);
+            created.propagate(context, name, &stored);
+            created.install(&mut key, reserved);
         }
         if stored.len() > 0 || !existing {
             key.close_changed(&[(!existing, c"cuckoo.reserve"), (stored.len() > 0, c"cuckoo.add")]);
@@ -166,50 +273,103 @@ fn add_items(
     })
 }
 
-/// Refuses adds of clients to a filter with this many sub-filters, whatever room is left, as RedisBloom does.
-fn check_expansions(origin: Origin, layers: usize) -> Result<(), Refusal> {
-    let is_allowed = origin.is_effect() || (layers as u64) < config::cuckoo_expansions();
-    if is_allowed { Ok(()) } else { Err(cuckoo::MAX_EXPANSIONS) }
+/// A filter of either layout, open for writing.
+enum Target<'a> {
+    Own(&'a mut Filter),
+    RedisBloom(&'a mut RedisBloomCuckooFilter),
 }
 
-/// Adds items and replies to each. An item that a full filter refuses does not end the command; a lack of memory does.
-fn add_and_reply<'a>(
-    context: Context,
-    filter: &mut RedisBloomCuckooFilter,
-    adding: Adding<'a>,
-    stored: &mut NewItems<'a>,
-) {
+impl<'a> Target<'a> {
+    fn of(value: &'a mut Value) -> Result<Self, Refusal> {
+        match value {
+            Value::Filter(filter) => Ok(Self::Own(filter)),
+            Value::Cuckoo(filter) => Ok(Self::RedisBloom(filter)),
+            Value::Arriving(_) => Err(Refusal::StillLoading),
+        }
+    }
+
+    fn contains(&self, item: Arg<'_>) -> bool {
+        match self {
+            Self::Own(filter) => filter.contains(item.bytes(), &CommandClock::default()),
+            Self::RedisBloom(filter) => filter.contains(item.bytes()),
+        }
+    }
+
+    /// Adds the first items, as many as it can take at once. [`Added::effect`] has the stored ones.
+    fn add(&mut self, items: &[Arg<'_>], origin: Origin, ceiling: &impl Ceiling) -> Added {
+        let items = items.iter().take(BATCH).map(|item| item.bytes());
+        match self {
+            Self::Own(filter) => filter.add_batch(items, origin.into(), &CommandClock::default(), ceiling),
+            Self::RedisBloom(filter) => {
+                let added = items.take(1).try_for_each(|item| filter.add(item, ceiling));
+                let all = Mask::first(usize::from(added.is_ok()));
+                Added { new: all, effect: all, done: all.len() as usize, error: added.err() }
+            }
+        }
+    }
+
+    fn delete(&mut self, item: Arg<'_>, origin: Origin, ceiling: &impl Ceiling) -> bool {
+        match self {
+            Self::Own(filter) => {
+                let removed = filter.remove_batch([item.bytes()], origin.into(), &CommandClock::default(), ceiling);
+                removed.found.contains(0)
+            }
+            Self::RedisBloom(filter) => filter.delete(item.bytes()),
+        }
+    }
+
+    /// Refuses adds of clients to a filter of RedisBloom's layout with this many sub-filters, whatever room is left, as RedisBloom does.
+    fn check_expansions(&self, origin: Origin) -> Result<(), Refusal> {
+        match self {
+            Self::RedisBloom(filter)
+                if !origin.is_effect() && filter.layer_count() as u64 >= config::cuckoo_expansions() =>
+            {
+                Err(cuckoo::MAX_EXPANSIONS)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Adds items and replies to each. An item that a full filter refuses does not end the command; a lack of memory does. An add that changes
+/// nothing, because the filter has four copies already, is answered like the others.
+fn add_and_reply<'a>(context: Context, filter: &mut Target<'_>, adding: Adding<'a>, stored: &mut NewItems<'a>) {
     let Adding { origin, items, form, only_absent } = adding;
     let ceiling = ServerCeiling::of(context, origin);
     if form != Form::One {
         reply::open_array(context);
     }
-    let mut replies = 0;
-    for item in items {
-        replies += 1;
-        if only_absent && filter.contains(item.bytes()) {
+    let (mut rest, mut replies) = (items, 0);
+    while let [first, others @ ..] = rest {
+        if only_absent && filter.contains(*first) {
+            replies += 1;
             reply_added(context, form, Some(false));
+            rest = others;
             continue;
         }
-        match filter.add(item.bytes(), &ceiling) {
-            Ok(()) => {
+        let added = filter.add(if only_absent { std::slice::from_ref(first) } else { rest }, origin, &ceiling);
+        for (index, item) in rest.iter().enumerate().take(added.done) {
+            if added.effect.contains(index) {
                 stored.push(*item);
-                reply_added(context, form, Some(true));
             }
-            Err(error) => {
-                if !origin.is_effect() {
-                    metrics::REFUSED.count(1);
-                }
-                match error {
-                    Error::Full if form == Form::One => refuse_as_primary(context, origin, cuckoo::FULL),
-                    Error::Full => reply_added(context, form, None),
-                    Error::TooManyLayers => refuse(context, origin, cuckoo::MAX_EXPANSIONS),
-                    error => refuse(context, origin, error.into()),
-                }
-                if error != Error::Full {
-                    break;
-                }
-            }
+            replies += 1;
+            reply_added(context, form, Some(true));
+        }
+        rest = rest.get(added.done..).unwrap_or_default();
+        let Some(error) = added.error else { continue };
+        replies += 1;
+        rest = rest.get(1..).unwrap_or_default();
+        if !origin.is_effect() {
+            metrics::REFUSED.count(1);
+        }
+        match error {
+            Error::Full if form == Form::One => refuse_as_primary(context, origin, cuckoo::FULL),
+            Error::Full => reply_added(context, form, None),
+            Error::TooManyLayers => refuse(context, origin, cuckoo::MAX_EXPANSIONS),
+            error => refuse(context, origin, error.into()),
+        }
+        if error != Error::Full {
+            break;
         }
     }
     metrics::items_added(items.len(), stored.len());
@@ -232,9 +392,9 @@ fn reply_added(context: Context, form: Form, is_added: Option<bool>) {
 ///
 /// Replies whether a filter may contain an item. A missing filter contains nothing.
 pub fn exists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let item = args.arg(2)?;
+    args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);
-    let exists = key.cuckoo()?.is_some_and(|filter| filter.contains(item.bytes()));
+    let exists = Cuckoo::of(&key)?.is_some_and(|filter| filter.contains_batch(args.last(1)).contains(0));
     metrics::items_looked_up(1, exists.into());
     reply::boolean(context, exists);
     Ok(())
@@ -246,13 +406,13 @@ pub fn exists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(
 pub fn mexists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let items = args.rest(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);
-    let filter = key.cuckoo()?;
+    let filter = Cuckoo::of(&key)?;
     reply::array(context, items.len());
     let mut positive = 0;
-    for item in items {
-        let exists = filter.is_some_and(|filter| filter.contains(item.bytes()));
-        positive += u32::from(exists);
-        reply::boolean(context, exists);
+    for batch in items.chunks(BATCH) {
+        let found = filter.as_ref().map_or(Mask::NONE, |filter| filter.contains_batch(batch));
+        positive += found.len();
+        found.each(batch.len()).for_each(|exists| reply::boolean(context, exists));
     }
     metrics::items_looked_up(items.len(), positive);
     Ok(())
@@ -260,11 +420,17 @@ pub fn mexists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
 
 /// `CF.COUNT key item`
 ///
-/// Replies with the number of slots that match an item, which is never below its adds less its deletes.
+/// Replies with the number of slots that match an item, which is never below its adds less its deletes. Our own layout stores up to four
+/// copies in a layer, so from four on the number may be higher.
 pub fn count(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let item = args.arg(2)?;
+    let item = args.arg(2)?.bytes();
     let key = ReadKey::open(keys, args.arg(1)?);
-    reply::integer(context, key.cuckoo()?.map_or(0, |filter| filter.count(item.bytes())));
+    let count = match Cuckoo::of(&key)? {
+        None => 0,
+        Some(Cuckoo::Own(filter)) => filter.count(item).unwrap_or_default(),
+        Some(Cuckoo::RedisBloom(filter)) => filter.count(item),
+    };
+    reply::integer(context, count);
     Ok(())
 }
 
@@ -274,9 +440,9 @@ pub fn count(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
 pub fn del(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     write(keys, args.arg(1)?, origin, |mut key| {
-        let is_found = match &mut *key.cuckoo_writer()?.ok_or(cuckoo::NOT_FOUND)? {
-            Value::Cuckoo(filter) => filter.delete(item.bytes()),
-            _ => return Err(Refusal::StillLoading),
+        let is_found = {
+            let mut writer = key.cuckoo_writer()?.ok_or(cuckoo::NOT_FOUND)?;
+            Target::of(&mut writer)?.delete(item, origin, &ServerCeiling::of(context, origin))
         };
         if is_found {
             replicate::verbatim(context);
@@ -289,12 +455,13 @@ pub fn del(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace
 
 /// `CF.COMPACT key`
 ///
-/// Moves items to older sub-filters where there is room, and frees the newest ones that are empty then.
+/// Moves items to older sub-filters where there is room, and frees the newest ones that are empty then. A filter of our own layout frees
+/// its layers as they become empty, and moves nothing: a slot does not determine a position in another layer.
 pub fn compact(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     write(keys, args.arg(1)?, origin, |mut key| {
-        let has_changed = match &mut *key.cuckoo_writer()?.ok_or(cuckoo::NO_FILTER)? {
-            Value::Cuckoo(filter) => filter.compact(),
-            _ => return Err(Refusal::StillLoading),
+        let has_changed = match Target::of(&mut *key.cuckoo_writer()?.ok_or(cuckoo::NO_FILTER)?)? {
+            Target::Own(_) => false,
+            Target::RedisBloom(filter) => filter.compact(),
         };
         if has_changed {
             replicate::verbatim(context);
@@ -310,20 +477,19 @@ pub fn compact(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keys
 /// Replies with eight numbers and their names.
 pub fn info(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let key = ReadKey::open(keys, args.arg(1)?);
-    let filter = key.cuckoo()?.ok_or(Refusal::NotFound)?;
-    let spec = filter.spec();
-    let fields = [
-        (c"Size", filter.size_bytes()),
-        (c"Number of buckets", filter.buckets()),
-        (c"Number of filters", filter.layer_count() as u64),
-        (c"Number of items inserted", filter.items()),
-        (c"Number of items deleted", filter.deletes()),
-        (c"Bucket size", spec.bucket_size),
-        (c"Expansion rate", spec.expansion),
-        (c"Max iterations", spec.iterations),
+    let figures = Cuckoo::of(&key)?.ok_or(Refusal::NotFound)?.figures();
+    let names = [
+        c"Size",
+        c"Number of buckets",
+        c"Number of filters",
+        c"Number of items inserted",
+        c"Number of items deleted",
+        c"Bucket size",
+        c"Expansion rate",
+        c"Max iterations",
     ];
-    reply::map(context, fields.len());
-    for (name, number) in fields {
+    reply::map(context, names.len());
+    for (name, number) in names.into_iter().zip(figures) {
         reply::simple_string(context, name);
         reply::integer(context, number);
     }
@@ -335,9 +501,8 @@ pub fn info(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(),
 /// Replies with a line of the same numbers.
 pub fn debug(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let key = ReadKey::open(keys, args.arg(1)?);
-    let filter = key.cuckoo()?.ok_or(Refusal::NotFound)?;
-    let RedisBloomCuckooSpec { bucket_size, iterations, expansion, .. } = filter.spec();
-    let (buckets, items, deletes, layers) = (filter.buckets(), filter.items(), filter.deletes(), filter.layer_count());
+    let figures = Cuckoo::of(&key)?.ok_or(Refusal::NotFound)?.figures();
+    let [_, buckets, layers, items, deletes, bucket_size, expansion, iterations] = figures;
     let line = Text::of(format_args!(
         "bktsize:{bucket_size} buckets:{buckets} items:{items} deletes:{deletes} filters:{layers} \
          max_iterations:{iterations} expansion:{expansion}"
@@ -349,11 +514,18 @@ pub fn debug(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
 /// `CF.SCANDUMP key iterator`
 ///
 /// Replies with the record after the one with this iterator, for CF.LOADCHUNK, and with 0 and null at the end. As in RedisBloom, an empty
-/// filter has no records.
+/// filter has no records. A filter of our own layout is dumped as BF.SCANDUMP dumps it.
 pub fn scandump(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let iterator = cuckoo::scandump(args.words())?;
     let key = ReadKey::open(keys, args.arg(1)?);
-    let filter = key.cuckoo()?.ok_or(Refusal::NotFound)?;
+    let filter = match key.cuckoo()?.ok_or(Refusal::NotFound)? {
+        Value::Cuckoo(filter) => filter,
+        Value::Filter(_) => {
+            drop(key);
+            return dump::scandump(context, args, keys);
+        }
+        Value::Arriving(_) => return Err(Refusal::StillLoading),
+    };
     let is_empty = iterator == 0 && filter.items() == 0;
     let next = if is_empty { None } else { chunked::next_record(filter, iterator).map_err(Refusal::Dump)? };
     reply::array(context, 2);
@@ -377,6 +549,15 @@ pub fn scandump(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
 pub fn loadchunk(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (iterator, data) = cuckoo::loadchunk(args.words())?;
     let mut key = WriteKey::open(keys, args.arg(1)?)?;
+    let is_theirs = key.cuckoo_writer()?.map(|writer| writer.is_redisbloom_cuckoo());
+    // A header of RedisBloom's dump.
+    if is_theirs == Some(false) && iterator == HEADER {
+        return Err(Refusal::Exists);
+    }
+    if !is_theirs.unwrap_or(!records::is_header(data)) {
+        drop(key);
+        return dump::loadchunk(context, origin, args, keys);
+    }
     let progress = match resume(&mut key, origin, iterator, data)? {
         Some(progress) => progress,
         None if iterator != HEADER => return Err(Refusal::NotFound),

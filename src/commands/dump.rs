@@ -125,7 +125,7 @@ fn resume(
             // A header creates a filter. A repeated header can be recognised only in our own dumps.
             return Err(Refusal::BadData);
         }
-        if writer.is_cuckoo() {
+        if writer.is_redisbloom_cuckoo() {
             return Err(Refusal::WrongType);
         }
         let is_redisbloom = writer.has_redisbloom_layout();

@@ -40,14 +40,14 @@ pub fn mexists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<
 
 /// `BF.COUNT key item`
 ///
-/// Replies how often a counting filter contains an item: the minimum of its counters. A missing filter contains nothing.
+/// Replies how often a counting filter or a cuckoo filter contains an item. A missing filter contains nothing.
 pub fn count(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);
     let count = match key.filter()? {
         None => 0,
-        Some(filter) => filter.counting().ok_or(Refusal::HasNot("COUNTING"))?.count(item.bytes()),
+        Some(filter) => filter.count(item.bytes()).ok_or(Refusal::HasNot("CUCKOO or COUNTING"))?,
     };
-    reply::integer(context, count.into());
+    reply::integer(context, count);
     Ok(())
 }

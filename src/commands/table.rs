@@ -258,7 +258,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Read,
         keys: Keys::First,
         is_fast: true,
-        summary: c"Returns how often an item is in a counting filter, up to 15; other items may share its counters",
+        summary: c"Returns how often an item was added to a cuckoo filter, up to 4, or to a counting filter, up to 15; or more by mistake",
         complexity: c"O(1)",
         since: c"8.0.0",
         arguments: &[Argument::KEY, ITEM],

@@ -10,7 +10,6 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::null_mut;
 
 use bloomgate_filter::format::Arrival;
-use bloomgate_filter::kinds::RedisBloomCuckooFilter;
 use bloomgate_filter::{Filter, Value};
 use redis_module::{RedisString, raw};
 
@@ -240,14 +239,11 @@ impl<'a> ReadKey<'a> {
 }
 
 impl ReadKey<'_> {
-    /// The cuckoo filter; `None` if the key is missing.
-    pub fn cuckoo(&self) -> Result<Option<&RedisBloomCuckooFilter>, Refusal> {
-        let Some(place) = self.key.cuckoo_place()? else { return Ok(None) };
+    /// The cuckoo filter, complete or arriving; `None` if the key is missing.
+    pub fn cuckoo(&self) -> Result<Option<&Value>, Refusal> {
+        let place = self.key.cuckoo_place()?;
         // SAFETY: as in `stored`.
-        match unsafe { &place.read(&self.view).value } {
-            Value::Cuckoo(filter) => Ok(Some(filter)),
-            _ => Err(Refusal::StillLoading),
-        }
+        Ok(place.map(|place| unsafe { &place.read(&self.view).value }))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::context::Context;
 /// Writes a value to the AOF. The callback cannot return an error, so a child that has no memory for a record exits, and the server keeps
 /// its old file.
 pub fn emit(io: Io, key: Arg<'_>, stored: &Stored) {
-    let loadchunk = if stored.value.is_cuckoo() { c"CF.LOADCHUNK" } else { c"BF.LOADCHUNK" };
+    let loadchunk = if stored.value.is_redisbloom_cuckoo() { c"CF.LOADCHUNK" } else { c"BF.LOADCHUNK" };
     let emitted = stored.value.for_each_record(stored.generation, |record| {
         match record {
             AofRecord::Chunk { iterator, data } => {

@@ -42,7 +42,7 @@ fn a_count_ends_at_fifteen() {
 #[test]
 fn bf_count_needs_counters_and_bf_rotate_a_window() {
     with_client(|_, client| {
-        let refusal = error("ERR this filter has no COUNTING");
+        let refusal = error("ERR this filter has no CUCKOO or COUNTING");
         for (words, key) in [
             ("BF.RESERVE native 0.01 100 NONSCALING", "native"),
             ("BF.RESERVE keyed 0.01 100 HASH siphash", "keyed"),

@@ -35,7 +35,7 @@ fn reserve_all(client: &mut Connection) {
 
 // Answers and refusals of BF.DEL and BF.MDEL, and the counts and the memory afterwards.
 
-const CANNOT: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
+const CANNOT: &str = "ERR this filter cannot delete: it needs CUCKOO, HASH siphash or COUNTING";
 
 #[test]
 fn a_delete_answers_whether_the_filter_found_the_item() {

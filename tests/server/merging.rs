@@ -131,7 +131,7 @@ fn filters_that_differ_are_not_merged_and_stay_unchanged() {
         let before = client.run("DEBUG DIGEST");
         let changes = client.info_number("rdb_changes_since_last_save");
         let differ = "ERR filters were created differently: rate, capacity, EXPANSION, HASH and SEED must be equal";
-        let cannot = "ERR this filter cannot be merged: it has COUNTING, WINDOW, ROLLING or another layout";
+        let cannot = "ERR this filter cannot be merged: it has CUCKOO, COUNTING, WINDOW, ROLLING or another layout";
         let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
         for (keys, text) in [
             (vec!["rate", "capacity", "expansion", "fixed", "seed", "hash"], differ),

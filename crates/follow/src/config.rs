@@ -288,7 +288,7 @@ impl Table {
             anyhow!("the `create` of {} is wrong: {}", self.name, text.strip_prefix("ERR ").unwrap_or(&text))
         })?;
         let creation = reserve.creation;
-        if matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_)) {
+        if matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_) | Spec::Cuckoo(_)) {
             let kind = creation.spec.names().kind.to_string_lossy();
             bail!("the filter of {} cannot be {kind}: its rows are added again whenever they change", self.name);
         }
@@ -411,6 +411,7 @@ max-lag = "1s"
             ("[\"{users}:{id}\", \"{users}:mail:{email}\"]", "[]", "cache-key"),
             ("filter = \"{users}\"", "filter = \"a}b\"", "braces"),
             ("HASH siphash", "COUNTING", "cannot be counting"),
+            ("HASH siphash", "CUCKOO", "cannot be cuckoo"),
             ("HASH siphash", "WINDOW 60", "cannot be window"),
             ("HASH siphash", "EX 60", "cannot expire"),
             ("HASH siphash", "EXIST_OK", "cannot be EXIST_OK"),

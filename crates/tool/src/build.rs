@@ -68,6 +68,9 @@ pub struct Arguments {
     /// The layout of the filter [default: native]
     #[arg(long, value_parser = ["native", "redisbloom"])]
     layout: Option<String>,
+    /// A cuckoo filter, from which items can be deleted
+    #[arg(long)]
+    cuckoo: bool,
     /// Use counters instead of bits, so that deletes are unlimited
     #[arg(long)]
     counting: bool,
@@ -154,6 +157,7 @@ impl Arguments {
         push("HASH", self.hash.clone());
         push("LAYOUT", self.layout.clone());
         words.extend(self.nonscaling.then(|| "NONSCALING".to_owned()));
+        words.extend(self.cuckoo.then(|| "CUCKOO".to_owned()));
         words.extend(self.counting.then(|| "COUNTING".to_owned()));
         let mut entropy = [0; 32];
         getrandom::fill(&mut entropy).map_err(|error| anyhow!("no random bytes for the seed: {error}"))?;

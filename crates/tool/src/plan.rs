@@ -50,6 +50,9 @@ pub struct Arguments {
     /// With --window: adding an item again restarts its window
     #[arg(long)]
     sliding: bool,
+    /// A cuckoo filter, from which items can be deleted
+    #[arg(long)]
+    cuckoo: bool,
     /// Use counters instead of bits, so that deletes are unlimited
     #[arg(long)]
     counting: bool,
@@ -118,6 +121,7 @@ impl Arguments {
             ("NONSCALING", self.expansion == Some(0)),
             ("ROLLING", self.rolling),
             ("SLIDING", self.sliding),
+            ("CUCKOO", self.cuckoo),
             ("COUNTING", self.counting),
         ];
         words.extend(flags.into_iter().filter(|(_, said)| *said).map(|(name, _)| name.to_owned()));

@@ -250,6 +250,13 @@ fn words_of(server: &mut Server, key: &str) -> Result<Vec<String>> {
         "scaling" => words.extend(["EXPANSION".to_owned(), field("EXPANSION")?]),
         "nonscaling" => words.push("NONSCALING".to_owned()),
         "counting" => words.push("COUNTING".to_owned()),
+        "cuckoo" => {
+            let factor: Option<u32> = info_field(server.ask(cmd("BF.INFO").arg(key).arg("EXPANSION"), key)?)?;
+            words.push("CUCKOO".to_owned());
+            words.extend(
+                factor.map_or(vec!["NONSCALING".to_owned()], |factor| vec!["EXPANSION".to_owned(), factor.to_string()]),
+            );
+        }
         kind => bail!(
             "`{key}` forgets items ({kind}), and its number of buckets is unknown: omit --create to keep its options, or \
              name the new ones, as in -- WINDOW 3600 BUCKETS 8"

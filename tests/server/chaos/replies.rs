@@ -12,9 +12,9 @@ pub type Fault = String;
 
 const NOT_FOUND: &str = "ERR not found";
 const ARRIVING: &str = "ERR filter is still being loaded";
-const CANNOT_GUARD: &str = "ERR a COUNTING filter cannot guard";
+const CANNOT_GUARD: &str = "ERR a CUCKOO or COUNTING filter cannot guard";
 const FULL: &str = "ERR non scaling filter is full";
-const CANNOT_DELETE: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
+const CANNOT_DELETE: &str = "ERR this filter cannot delete: it needs CUCKOO, HASH siphash or COUNTING";
 const NO_ROOM: &str = "ERR no room for more deleted items (";
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 const OUT_OF_MEMORY: &str = "OOM command not allowed";
@@ -256,7 +256,7 @@ fn count(model: &Model, key: usize, item: Item, heard: &Heard<'_>) -> Result<(),
             expect(*counted > 0 || !filter.must_have(item, heard.replied), "1 or more")?;
             expect(*counted == 0 || !filter.must_lack(item, heard.sent), "0")
         }
-        Slot::Filter(_) => expect_error(heard.reply, "ERR this filter has no COUNTING"),
+        Slot::Filter(_) => expect_error(heard.reply, "ERR this filter has no CUCKOO or COUNTING"),
         _ => expect_number(heard.reply, 0),
     }
 }

@@ -1,6 +1,7 @@
 //! The CF.* commands: replies in both protocols, errors and their order, effects for replicas and the AOF, events, filters that arrive, and
 //! payloads that no filter has.
 
+use super::THEIR_LAYOUT;
 use testing::{
     Connection, Reply, Server, Stop, append_only_commands, array, bulk, catch_up, digest, dump, error, follow,
     in_both_protocols, integer, nil, ok, on_every_server, restore, simple, value_of, with_append_only_client,
@@ -14,6 +15,7 @@ const INSERT_RANGE: &str = "Capacity must be in the range [cf-bucket-size * 2, 1
 #[test]
 fn errors_have_redisblooms_texts_in_its_order() {
     in_both_protocols(|client, _| {
+        client.run(THEIR_LAYOUT);
         client.run("CF.RESERVE k 100");
         client.run("CF.RESERVE fixed 2 BUCKETSIZE 1 EXPANSION 0");
         client.run("CF.INSERT fixed ITEMS a b c d");
@@ -75,6 +77,7 @@ fn errors_have_redisblooms_texts_in_its_order() {
 #[test]
 fn replies_have_redisblooms_types() {
     in_both_protocols(|client, protocol| {
+        client.run(THEIR_LAYOUT);
         let (yes, no) = (client.answer(true), client.answer(false));
         let refused = if protocol == 3 { no.clone() } else { integer(-1) };
         for (line, expected) in [
@@ -114,6 +117,7 @@ fn replies_have_redisblooms_types() {
 #[test]
 fn neither_family_takes_a_filter_of_the_other() {
     in_both_protocols(|client, _| {
+        client.run(THEIR_LAYOUT);
         client.run("CF.ADD cuckoo x");
         client.run("BF.ADD bloom x");
         client.run("SET text x");
@@ -173,6 +177,7 @@ fn propagated(server: &Server, seen: &mut usize) -> Vec<String> {
 #[test]
 fn effects_are_propagated() {
     with_append_only_client(|server, client| {
+        client.run(THEIR_LAYOUT);
         let mut seen = 0;
         propagated(server, &mut seen);
         for (line, effects) in [
@@ -227,6 +232,7 @@ fn replicas_and_files_have_equal_filters() {
         let replica = Server::start(program);
         let (mut client, mut copy) = (primary.connect(), replica.connect());
         follow(&mut copy, &primary);
+        client.run(THEIR_LAYOUT);
         some_commands(&mut client);
         catch_up(&mut client, &mut copy);
         let keys = ["default", "grown", "many"];
@@ -244,6 +250,7 @@ fn replicas_and_files_have_equal_filters() {
 #[test]
 fn adds_are_refused_after_the_last_expansion() {
     in_both_protocols(|client, _| {
+        client.run(THEIR_LAYOUT);
         client.run("CONFIG SET bf.cf-max-expansions 2");
         client.run("CF.RESERVE k 2 BUCKETSIZE 1");
         let reached = error("Maximum expansions reached");
@@ -298,6 +305,7 @@ fn a_filter_is_not_used_before_its_last_chunk() {
     on_every_server(|program| {
         let mut server = Server::start(program);
         let mut client = server.connect();
+        client.run(THEIR_LAYOUT);
         client.run("CF.INSERT k CAPACITY 8 ITEMS a b c d e f g h i j k l m n o p q r s t u v w x y z");
         let mut records = Vec::new();
         loop {
@@ -334,6 +342,7 @@ fn a_filter_is_not_used_before_its_last_chunk() {
 #[test]
 fn unsound_payloads_are_refused() {
     with_client(|_, client| {
+        client.run(THEIR_LAYOUT);
         client.run("CF.RESERVE k 8");
         let payload = dump(client, "k");
         assert_eq!(restore(client, "same", &payload), ok());

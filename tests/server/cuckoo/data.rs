@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
+use super::THEIR_LAYOUT;
 use crate::redisbloom::words::TheirPrimary;
 use testing::{
     Connection, Reply, Server, Stop, array, catch_up, digest, dump, error, eventually, follow, integer, nil, ok,
@@ -179,6 +180,7 @@ fn payloads_are_restored() {
 #[test]
 fn dumps_are_loaded_record_by_record() {
     with_client(|_, client| {
+        client.run(THEIR_LAYOUT);
         for (key, entry) in entries() {
             for pair in list(&entry["scandump"]) {
                 let iterator = pair[0].to_string();
@@ -197,6 +199,7 @@ fn dumps_are_loaded_record_by_record() {
 #[test]
 fn the_commands_are_answered_as_there() {
     with_client(|_, client| {
+        client.run(THEIR_LAYOUT);
         for (key, entry) in entries() {
             if let Some(words) = entry["reserve"].as_array() {
                 let words: Vec<_> = words.iter().map(|word| word.as_str().expect("a word")).collect();

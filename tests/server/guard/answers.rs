@@ -281,10 +281,10 @@ fn invalid_options_and_types_are_refused_before_anything_changes() {
             ("BF.MCHANGED {f} a {f}:a b".to_owned(), "ERR syntax error"),
             ("BF.FETCH {f} 42 {f}:list".to_owned(), WRONG_TYPE),
             ("BF.FETCH {f}:list 42 {f}:42".to_owned(), WRONG_TYPE),
-            ("BF.FETCH {f}counting 42 {f}:42".to_owned(), "ERR a COUNTING filter cannot guard"),
-            ("BF.MFETCH {f}counting ITEMS 42 {f}:42".to_owned(), "ERR a COUNTING filter cannot guard"),
+            ("BF.FETCH {f}counting 42 {f}:42".to_owned(), "ERR a CUCKOO or COUNTING filter cannot guard"),
+            ("BF.MFETCH {f}counting ITEMS 42 {f}:42".to_owned(), "ERR a CUCKOO or COUNTING filter cannot guard"),
             ("BF.MFETCH {f}:list ITEMS 42 {f}:42".to_owned(), WRONG_TYPE),
-            ("BF.CHANGED {f}counting 42 {f}:none".to_owned(), "ERR a COUNTING filter cannot guard"),
+            ("BF.CHANGED {f}counting 42 {f}:none".to_owned(), "ERR a CUCKOO or COUNTING filter cannot guard"),
             (fill("VALUE v EX"), "ERR EX is a whole number from 1 to 2305843009213693"),
             (fill("NONE"), "ERR no expire time"),
             (fill("VALUE v KEEPTTL"), "ERR syntax error"),
@@ -435,7 +435,8 @@ fn without_the_key_a_fetch_is_unguarded() {
         assert_eq!(word(&client.run(&format!("{WHILE} STALE 60000"))), "stale");
         // A filter that cannot guard, and a value that is not a filter, are refused as well.
         client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
-        for (filter, text) in [("{f}counting", "ERR a COUNTING filter cannot guard"), ("{f}:42", WRONG_TYPE)] {
+        for (filter, text) in [("{f}counting", "ERR a CUCKOO or COUNTING filter cannot guard"), ("{f}:42", WRONG_TYPE)]
+        {
             let reply = client.run(&format!("BF.FETCH {filter} 42 {{f}}:42 WHILE {{f}}:feed"));
             assert_eq!(reply.error_text(), text);
         }

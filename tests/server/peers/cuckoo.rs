@@ -2,10 +2,11 @@
 //! replies and all bytes are equal.
 
 use super::{Peer, Side, View, beside_redisbloom, rng};
+use crate::cuckoo::THEIR_LAYOUT;
 use crate::fleet::follow;
 use crate::persistence::rewrite_append_only_file;
 use crate::reliability::scaled;
-use testing::{Connection, Reply, Rng, Stop, catch_up};
+use testing::{Connection, Reply, Rng, Server, Stop, catch_up};
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -63,11 +64,19 @@ fn write(client: &mut Connection, rng: &mut Rng, commands: usize) {
     (0..commands).for_each(|_| _ = client.call(&command(rng)));
 }
 
+/// Connects to a server of either side, where ours creates filters of RedisBloom's layout from now on.
+fn connect(server: &Server) -> Connection {
+    let mut client = server.connect();
+    client.run(THEIR_LAYOUT);
+    client
+}
+
 fn random_commands(peer: &Peer) {
     let mut rng = rng("random cuckoo commands");
     let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
     for round in 0..scaled(30) {
         let protocol = if round % 2 == 0 { 2 } else { 3 };
+        connect(&ours);
         let [mut ours, mut theirs] = [&ours, &theirs].map(|server| server.connect_speaking(protocol));
         for _ in 0..COMMANDS {
             let command = command(&mut rng);
@@ -89,7 +98,7 @@ fn follow_and_change_places(peer: &Peer, first: Side) {
     let mut rng = rng("cuckoo replication");
     let lines = ["repl-backlog-size 256mb", "propagation-error-behavior panic"];
     let (one, other) = (peer.start(first, &lines), peer.start(first.other(), &lines));
-    let (mut primary, mut replica) = (one.connect(), other.connect());
+    let (mut primary, mut replica) = (connect(&one), connect(&other));
     write(&mut primary, &mut rng, COMMANDS);
     follow(&mut replica, one.port);
     write(&mut primary, &mut rng, scaled(4 * COMMANDS));
@@ -115,7 +124,7 @@ fn take_turns(peer: &Peer, first: Side, preamble: &str) {
         peer.start(first, &["appendonly yes", "appendfsync no", "auto-aof-rewrite-percentage 0", &preamble]);
     let mut side = first;
     for turn in 0..4 {
-        let mut client = server.connect();
+        let mut client = connect(&server);
         write(&mut client, &mut rng, scaled(COMMANDS));
         if turn % 2 == 1 {
             rewrite_append_only_file(&mut client);

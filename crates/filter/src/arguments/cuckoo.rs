@@ -1,9 +1,15 @@
 //! The words of the CF.* commands, and their error texts. RedisBloom words its errors of cuckoo filters differently from those of Bloom filters,
 //! and programs compare them.
 
+use super::options::{self, Command, Creation};
 use super::{Refusal, is, numbers, word};
-use crate::kinds::RedisBloomCuckooSpec;
 use crate::kinds::redisbloom_cuckoo::{BUCKET_SIZE_MAX, CAPACITY_MAX, EXPANSION_MAX, ITERATIONS_MAX};
+use crate::kinds::{Defaults, LayoutName, RedisBloomCuckooSpec, Request};
+
+/// RedisBloom's default of BUCKETSIZE.
+pub const BUCKET_SIZE_DEFAULT: u64 = 2;
+/// RedisBloom's default of MAXITERATIONS.
+pub const ITERATIONS_DEFAULT: u64 = 20;
 
 const BAD_CAPACITY: Refusal = Refusal::Cuckoo("Bad capacity");
 const BAD_POSITION: Refusal = Refusal::Cuckoo("Invalid position");
@@ -70,42 +76,126 @@ fn capacity(word: &[u8], bucket_size: u64, must_obey: bool, out_of_range: &'stat
     if is_allowed { Ok(capacity) } else { Err(Refusal::Cuckoo(out_of_range)) }
 }
 
-/// Parses `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS i] [EXPANSION e]`. Pairs of other words are skipped.
-pub fn reserve<W: AsRef<[u8]>>(
-    words: &[W],
-    defaults: &RedisBloomCuckooSpec,
-    must_obey: bool,
-) -> Result<RedisBloomCuckooSpec, Refusal> {
+/// The defaults of options that a command omits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CuckooDefaults {
+    /// Of a filter of RedisBloom's layout. Its capacity is also that of our own.
+    pub redisbloom: RedisBloomCuckooSpec,
+    /// Of a filter of our own layout.
+    pub own: Defaults,
+}
+
+/// The filter that a command creates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CuckooCreation {
+    /// One of RedisBloom's layout.
+    RedisBloom(RedisBloomCuckooSpec),
+    /// One of our own layout.
+    Own(Creation),
+}
+
+impl CuckooDefaults {
+    /// Whether a filter has RedisBloom's layout if the command does not choose: in commands of a primary, which may be RedisBloom, and if a
+    /// setting asks for that layout or for its buckets or evictions.
+    fn are_redisbloom(&self) -> bool {
+        let RedisBloomCuckooSpec { bucket_size, iterations, .. } = self.redisbloom;
+        self.own.must_obey
+            || self.own.layout == LayoutName::RedisBloom
+            || (bucket_size, iterations) != (BUCKET_SIZE_DEFAULT, ITERATIONS_DEFAULT)
+    }
+
+    /// Returns the filter that a command creates without options.
+    fn creation(&self, capacity: u64) -> Result<CuckooCreation, Refusal> {
+        if self.are_redisbloom() {
+            return Ok(CuckooCreation::RedisBloom(RedisBloomCuckooSpec { capacity, ..self.redisbloom }));
+        }
+        let request = Request { capacity, is_cuckoo: true, ..Request::new(&self.own) };
+        Creation::of(&request, None, &self.own).map(CuckooCreation::Own)
+    }
+
+    /// Returns the filter that CF.ADD and CF.ADDNX create.
+    pub fn by_default(&self) -> Result<CuckooCreation, Refusal> {
+        self.creation(self.redisbloom.capacity)
+    }
+}
+
+/// Returns the word after the first one with this name, at any position; `None` without such a word.
+fn value<'a, W: AsRef<[u8]>>(words: &'a [W], name: &str) -> Result<Option<&'a [u8]>, Refusal> {
+    let place = words.iter().skip(1).position(|word| is(word.as_ref(), name));
+    place.map(|place| word(words, place + 2)).transpose()
+}
+
+/// Parses `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS i] [EXPANSION e] [ERROR rate] [SEED seed] [HASH hash] [LAYOUT layout]`. Pairs
+/// of other words are skipped, as RedisBloom skips them.
+pub fn reserve<W: AsRef<[u8]>>(words: &[W], defaults: &CuckooDefaults) -> Result<CuckooCreation, Refusal> {
     if words.len().is_multiple_of(2) {
         return Err(Refusal::Arity);
     }
     let asked = word(words, 2)?;
     numbers::integer(asked).ok_or(BAD_CAPACITY)?;
-    let iterations = ITERATIONS.value(words, defaults.iterations)?;
-    let bucket_size = BUCKET_SIZE.value(words, defaults.bucket_size)?;
-    let expansion = EXPANSION.value(words, defaults.expansion)?;
+    let iterations = ITERATIONS.value(words, defaults.redisbloom.iterations)?;
+    let bucket_size = BUCKET_SIZE.value(words, defaults.redisbloom.bucket_size)?;
+    let expansion = EXPANSION.value(words, defaults.redisbloom.expansion)?;
     let range = "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]";
-    let capacity = capacity(asked, bucket_size, must_obey, range)?;
-    Ok(RedisBloomCuckooSpec { capacity, bucket_size, iterations, expansion })
+    let capacity = capacity(asked, bucket_size, defaults.own.must_obey, range)?;
+    let redisbloom = RedisBloomCuckooSpec { capacity, bucket_size, iterations, expansion };
+    if defaults.own.must_obey {
+        return Ok(CuckooCreation::RedisBloom(redisbloom));
+    }
+    let first = |names: &[&'static str]| {
+        names.iter().copied().find(|name| words.iter().skip(1).any(|word| is(word.as_ref(), name)))
+    };
+    let of_redisbloom = first(&[BUCKET_SIZE.name, ITERATIONS.name]);
+    let of_ours = first(&["ERROR", "SEED", "HASH"]);
+    let layout = value(words, "LAYOUT")?.map(|word| options::layout(word).ok_or(Refusal::Bad("layout"))).transpose()?;
+    let is_silent = layout.is_none() && of_ours.is_none();
+    let is_redisbloom =
+        layout == Some(LayoutName::RedisBloom) || of_redisbloom.is_some() || is_silent && defaults.are_redisbloom();
+    match (is_redisbloom, of_redisbloom, of_ours) {
+        (true, Some(number), None) if layout == Some(LayoutName::Native) => {
+            Err(Refusal::Exclude(number, "LAYOUT native"))
+        }
+        (true, number, Some(option)) => Err(Refusal::Exclude(option, number.unwrap_or("LAYOUT redisbloom"))),
+        (true, ..) => Ok(CuckooCreation::RedisBloom(redisbloom)),
+        (false, ..) => reserve_ours(words, capacity, &defaults.own).map(CuckooCreation::Own),
+    }
+}
+
+/// Returns a filter of our own layout: the one that BF.RESERVE creates with CUCKOO and the same options.
+fn reserve_ours<W: AsRef<[u8]>>(words: &[W], capacity: u64, defaults: &Defaults) -> Result<Creation, Refusal> {
+    let mut options = vec![&b""[..]; Command::Reserve.first_option()];
+    options.push(b"CUCKOO");
+    for name in ["EXPANSION", "SEED", "HASH"] {
+        match value(words, name)? {
+            Some(b"0") if name == "EXPANSION" => options.push(b"NONSCALING"),
+            Some(value) => options.extend([name.as_bytes(), value]),
+            None => {}
+        }
+    }
+    let (given, _) = Command::Reserve.read(&options, false)?;
+    let mut request = Request { capacity, scaling: given.scaling(defaults)?, ..Request::new(defaults) };
+    if let Some(rate) = value(words, "ERROR")? {
+        request.rate = numbers::float(rate, false).ok_or(Refusal::Bad("error rate"))?;
+        if !numbers::is_rate(request.rate) {
+            return Err(Refusal::RateRange);
+        }
+    }
+    Creation::of(&given.apply(request, Refusal::Bad("seed"))?, None, defaults)
 }
 
 /// A parsed CF.INSERT or CF.INSERTNX.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CuckooInsert {
     /// The filter to create if the key is missing; `None` with NOCREATE.
-    pub creation: Option<RedisBloomCuckooSpec>,
+    pub creation: Option<CuckooCreation>,
     /// The number of items, which are the last words.
     pub items: usize,
 }
 
 /// Parses `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item [item ...]`. As in RedisBloom, the first letter of a word counts, and the last of
 /// repeated capacities.
-pub fn insert<W: AsRef<[u8]>>(
-    words: &[W],
-    defaults: &RedisBloomCuckooSpec,
-    must_obey: bool,
-) -> Result<CuckooInsert, Refusal> {
-    let (mut spec, mut creates, mut asked, mut place) = (*defaults, true, None, 2);
+pub fn insert<W: AsRef<[u8]>>(words: &[W], defaults: &CuckooDefaults) -> Result<CuckooInsert, Refusal> {
+    let (mut creates, mut asked, mut place) = (true, None, 2);
     loop {
         match word(words, place)?.first().map(u8::to_ascii_lowercase) {
             Some(b'c') => {
@@ -119,12 +209,12 @@ pub fn insert<W: AsRef<[u8]>>(
         }
         place += 1;
     }
-    if let Some(asked) = asked {
-        let range = "Capacity must be in the range [cf-bucket-size * 2, 1073741824]";
-        spec.capacity = capacity(asked, spec.bucket_size, must_obey, range)?;
-    }
+    let range = "Capacity must be in the range [cf-bucket-size * 2, 1073741824]";
+    let RedisBloomCuckooSpec { capacity: usual, bucket_size, .. } = defaults.redisbloom;
+    let asked = asked.map(|asked| capacity(asked, bucket_size, defaults.own.must_obey, range)).transpose()?;
+    let creation = if creates { Some(defaults.creation(asked.unwrap_or(usual))?) } else { None };
     let items = words.len().saturating_sub(place + 1);
-    if items == 0 { Err(Refusal::Arity) } else { Ok(CuckooInsert { creation: creates.then_some(spec), items }) }
+    if items == 0 { Err(Refusal::Arity) } else { Ok(CuckooInsert { creation, items }) }
 }
 
 /// Returns the iterator of CF.SCANDUMP.

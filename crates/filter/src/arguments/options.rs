@@ -222,7 +222,7 @@ const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
 const INSERT: &[Command] = &[Command::Insert];
 
 /// All options, in the order of the documentation.
-pub static OPTIONS: [CommandOption; 23] = [
+pub static OPTIONS: [CommandOption; 24] = [
     standard(c"CAPACITY", c"capacity", Integer, INSERT, |given, word, bad| {
         let number = numbers::integer(word).filter(|number| given.must_obey || *number > 0);
         store(&mut given.capacity, number, bad)
@@ -299,6 +299,10 @@ pub static OPTIONS: [CommandOption; 23] = [
     extension(c"COUNTING", c"counting", Flag, ALL, |given, _, _| raise(&mut given.is_counting)).means(
         "Uses counters instead of bits, in four times the memory. Items can be deleted without limit; the filter \
          does not grow.",
+    ),
+    extension(c"CUCKOO", c"cuckoo", Flag, ALL, |given, _, _| raise(&mut given.is_cuckoo)).means(
+        "A cuckoo filter: items can be deleted without limit, in little more memory than bits. Every add stores a \
+         copy of the item, up to 4. `EXPANSION` is rounded up to a power of two.",
     ),
     extension(c"EX", c"seconds", Integer, CREATING, |given, word, bad| {
         store(&mut given.ex, Some(EX.parse(word)? * 1000), bad)
@@ -386,6 +390,7 @@ pub(super) struct Given {
     pub(super) buckets: Option<u32>,
     pub(super) is_sliding: bool,
     pub(super) is_counting: bool,
+    pub(super) is_cuckoo: bool,
     pub(super) ex: Option<u64>,
     pub(super) px: Option<u64>,
     pub(super) exist_ok: bool,
@@ -425,8 +430,8 @@ impl Given {
         }
         let window = self.window.map(|seconds| Retention::After { seconds, is_sliding: self.is_sliding });
         let forgets = window.or(if self.is_rolling { Some(Retention::Rolling) } else { None });
-        let Self { hash, buckets, is_counting, tightening, layout, policy, .. } = *self;
-        Ok(Request { seed, tightening, layout, hash, forgets, buckets, is_counting, policy, ..request })
+        let Self { hash, buckets, is_counting, is_cuckoo, tightening, layout, policy, .. } = *self;
+        Ok(Request { seed, tightening, layout, hash, forgets, buckets, is_counting, is_cuckoo, policy, ..request })
     }
 
     /// Refuses incompatible options. At least one of them is always an extension.
@@ -438,10 +443,14 @@ impl Given {
         let window = ("WINDOW", self.window.is_some());
         let rolling = ("ROLLING", self.is_rolling);
         let counting = ("COUNTING", self.is_counting);
+        let cuckoo = ("CUCKOO", self.is_cuckoo);
         let expansion = ("EXPANSION", self.expansion.is_some());
         let scale_to = ("VALIDATESCALETO", self.scale_to.is_some());
         let own = [
             (counting, expansion),
+            (counting, cuckoo),
+            (cuckoo, window),
+            (cuckoo, rolling),
             (counting, window),
             (counting, rolling),
             (rolling, window),
@@ -456,7 +465,8 @@ impl Given {
             ("TIGHTENING", self.tightening.is_some()),
             ("a SEED of 32 bytes", matches!(seed, Some(Seed::Bytes(_)))),
         ];
-        let foreign = [hash, window, rolling, counting].into_iter().flat_map(|one| foreign.map(|other| (one, other)));
+        let foreign =
+            [hash, window, rolling, counting, cuckoo].into_iter().flat_map(|one| foreign.map(|other| (one, other)));
         let both = own.into_iter().chain(foreign).find(|((_, one), (_, other))| *one && *other);
         if let Some(((one, _), (other, _))) = both {
             return Err(Refusal::Exclude(one, other));

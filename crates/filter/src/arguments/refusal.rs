@@ -178,10 +178,10 @@ const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         Error::Full => f.write_str("ERR non scaling filter is full"),
-        Error::CannotDelete => f.write_str("ERR this filter cannot delete: it needs HASH siphash or COUNTING"),
-        Error::CannotGuard => f.write_str("ERR a COUNTING filter cannot guard"),
+        Error::CannotDelete => f.write_str("ERR this filter cannot delete: it needs CUCKOO, HASH siphash or COUNTING"),
+        Error::CannotGuard => f.write_str("ERR a CUCKOO or COUNTING filter cannot guard"),
         Error::CannotMerge => {
-            f.write_str("ERR this filter cannot be merged: it has COUNTING, WINDOW, ROLLING or another layout")
+            f.write_str("ERR this filter cannot be merged: it has CUCKOO, COUNTING, WINDOW, ROLLING or another layout")
         }
         Error::Different => {
             f.write_str("ERR filters were created differently: rate, capacity, EXPANSION, HASH and SEED must be equal")

@@ -6,12 +6,16 @@ mod array;
 mod block_array;
 mod counters;
 mod histogram;
+mod slots;
 
 pub(crate) use array::BitArray;
 pub(crate) use block_array::Allocation;
 pub(crate) use block_array::{BlockArray, BlockCell, BlockedCells, Blocks, PAGE_ALIGNED_FROM_BYTES, Prefix};
 pub(crate) use counters::{COUNTER_BLOCK_BYTES, Counters};
 pub(crate) use histogram::{Histogram, sampled_ones, unite};
+pub(crate) use slots::{
+    BUCKET_SLOTS, Bucket, NARROW_BITS_MAX, NarrowBucket, SLOT_BITS_MAX, SLOTS_BYTES_MIN, Slots, WideBucket,
+};
 
 use std::mem::{ManuallyDrop, take};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};

@@ -205,7 +205,7 @@ impl<R: Rules> Chain<R> {
 
     /// Adds the next layer or changes nothing.
     #[cold]
-    fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
+    pub(super) fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
         let newest = self.layers.last().ok_or(Error::Full)?;
         let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
         self.push_layer(&next, ceiling)

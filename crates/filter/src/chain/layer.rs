@@ -282,6 +282,16 @@ impl<G: Geometry> Layer<G> {
     pub(super) const fn count_one(&mut self) {
         self.items = self.items.saturating_add(1);
     }
+
+    /// Uncounts an item.
+    pub(super) const fn uncount_one(&mut self) {
+        self.items = self.items.saturating_sub(1);
+    }
+
+    /// Sets the number of items, which was counted in the cells.
+    pub(super) const fn recount(&mut self, items: u64) {
+        self.items = items;
+    }
 }
 
 impl<G: Counting> Layer<G> {
@@ -289,7 +299,7 @@ impl<G: Counting> Layer<G> {
     #[inline]
     pub(super) fn remove(&mut self, probe: G::Probe) {
         self.geometry.remove(&mut self.cells, probe);
-        self.items = self.items.saturating_sub(1);
+        self.uncount_one();
     }
 
     /// Returns how often an item is present: see [`Counting::least`].
@@ -381,6 +391,20 @@ impl<G: Geometry> Layers<G> {
         list.push(layer);
         *self = Self::of(list, totals);
         Ok(())
+    }
+
+    /// Drops the newest of several layers.
+    pub(super) fn pop(&mut self) {
+        let Self::Many { list, totals } = self else { return };
+        let Some(dropped) = list.pop() else { return };
+        totals.capacity = totals.capacity.saturating_sub(dropped.capacity());
+        totals.cells_bytes = totals.cells_bytes.saturating_sub(dropped.geometry().size_bytes());
+        totals.older_items = totals.older_items.saturating_sub(list.last().map_or(0, Layer::items));
+        if list.len() == 1
+            && let Some(only) = list.pop()
+        {
+            *self = Self::One(only);
+        }
     }
 
     /// Appends the layers to a list that has room for them, and leaves none.

@@ -11,6 +11,7 @@ mod layer;
 mod lookup;
 mod pending;
 mod rules;
+mod slots;
 mod union;
 
 pub(crate) use adding::{AddRules, WhenFull};

@@ -161,7 +161,12 @@ pub(crate) fn next_record(
         Place::Cells(chunk) => {
             let layer =
                 filter.part(chunk.part).and_then(|(_, part)| part.layer(chunk.layer)).ok_or(Error::OutOfRange)?;
-            encode_chunk(identity, iterator, chunk.is_of_last.then(|| layer.items()), &layer.cells_in(chunk.bytes)?)?
+            encode_chunk(
+                identity,
+                iterator,
+                chunk.is_of_last.then(|| layer.counted_items()).flatten(),
+                &layer.cells_in(chunk.bytes)?,
+            )?
         }
         Place::Dropped => encode_dropped(identity, iterator)?,
         Place::Entries(entries) => encode_entries(identity, iterator, filter, entries)?,
@@ -433,8 +438,9 @@ impl Extent {
     fn layers(self, filter: &Filter) -> impl Iterator<Item = (usize, usize, LayerRef<'_>)> {
         let parts = self.part.map_or(0..filter.part_count(), |part| part..part + 1);
         let parts = parts.filter_map(|index| Some((index, filter.part(index)?.1)));
-        let layers = parts
-            .flat_map(|(index, part)| part.layers().enumerate().map(move |(number, layer)| (index, number, layer)));
+        let layers = parts.flat_map(move |(index, part)| {
+            part.stored_layers(self.layers).map(move |(number, layer)| (index, number, layer))
+        });
         layers.take(self.layers)
     }
 
@@ -447,8 +453,8 @@ impl Extent {
     pub(super) fn chunk(self, filter: &Filter, mut number: u64) -> Option<Chunk> {
         for (index, (part, layer, cells)) in self.layers(filter).enumerate() {
             if number < chunks_of(cells) {
-                let begin = usize::try_from(number).ok()?.checked_mul(CHUNK_BYTES)?;
-                let bytes = begin..cells.bytes().len().min(begin + CHUNK_BYTES);
+                let begin = usize::try_from(number).ok()?.checked_mul(cells.chunk_bytes())?;
+                let bytes = begin..cells.bytes().len().min(begin + cells.chunk_bytes());
                 return Some(Chunk { part, layer, bytes, is_of_last: index + 1 == self.layers });
             }
             number -= chunks_of(cells);
@@ -465,7 +471,7 @@ impl Extent {
 }
 
 fn chunks_of(layer: LayerRef<'_>) -> u64 {
-    layer.bytes().len().div_ceil(CHUNK_BYTES) as u64
+    layer.bytes().len().div_ceil(layer.chunk_bytes()) as u64
 }
 
 // The encoding of a record after the header, which the head of this file specifies: a tag, a checksum, and cells or hashes.

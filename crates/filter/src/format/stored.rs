@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! uint   version         1; 2 and 3 are specified below
-//! uint   kind            1 native; 4 counting; 6 windowed; 2, 5, 7: a filter of these kinds that is arriving in records;
-//!                        3 RedisBloom's, arriving; 11 RedisBloom's cuckoo filter, arriving
+//! uint   kind            1 native; 4 counting; 6 windowed; 8 cuckoo; 2, 5, 7, 9: a filter of these kinds that is arriving in
+//!                        records; 3 RedisBloom's, arriving; 11 RedisBloom's cuckoo filter, arriving
 //! uint   hash            1 MurmurHash3 x64 128, seeded; 2 SipHash-2-4 128, keyed
 //! double rate            the requested rate
 //! uint   capacity        the requested capacity
-//! uint   expansion       0 for a fixed filter; always 0 for kind 4
+//! uint   expansion       0 for a fixed filter; always 0 for kind 4, and a power of two for kind 8
 //! uint   seed            for hash 2, two numbers: the halves of the key
 //! uint   policy          the rules by which the filter is sized: 1, 2 or 3 (`geometry/sizing.rs`). Only filters of kind 1 may have 2
 //!                        or 3: those with a rate below 0.0001, growing ones for up to 128 items, and fixed ones with a rate of 0.02
@@ -25,7 +25,7 @@
 //!                        a newer bucket also has, 0 unless the window slides
 //!     uint   layers      and the description of each, as below
 //! uint   layers          1 to 4096; for kind 4 one, with the requested rate and capacity
-//! for each layer, oldest first:
+//! except kind 8, whose layers follow from its definition, for each layer, oldest first:
 //!   double rate          its own
 //!   uint   capacity
 //!   uint   items
@@ -36,10 +36,10 @@
 //! arriving only:
 //!   uint   generation    of the filter that is arriving, below 2^14
 //!   uint   next          number of the next record, counted from 0
-//!   uint   tables        for hash 2, except with kind 4: the number of tables that have arrived
-//! for each layer, oldest first, in chunks of 1 MiB (the last one shorter):
+//!   uint   tables        for hash 2, except with kinds 4 and 8: the number of tables that have arrived
+//! for each layer, oldest first, but newest first for kind 8, in chunks of 1 MiB (the last one shorter):
 //!   string the cells, or an empty string for a chunk of zeros
-//! hash 2, except with kind 4: the table of deleted items of the filter, or of each bucket:
+//! hash 2, except with kinds 4 and 8: the table of deleted items of the filter, or of each bucket:
 //!   uint   entries
 //!   string hashes of 16 bytes, in ascending order: 4096 per string, fewer in the last. A reader accepts up to 1 MiB
 //! ```
@@ -205,13 +205,15 @@ pub(super) fn read_packed(source: &mut impl Source, ceiling: &impl Ceiling) -> R
 
 /// Writes the cells of all layers, oldest first.
 pub(super) fn write_cells(filter: &Filter, sink: &mut impl Sink) {
-    filter.parts().flat_map(|(_, part)| part.layers()).for_each(|layer| layer.write(sink));
+    filter.parts().flat_map(|(_, part)| part.stored_layers(usize::MAX)).for_each(|(_, layer)| layer.write(sink));
 }
 
 /// Reads the cells of all layers, of which the first `arrived_bytes` have arrived.
 pub(super) fn read_cells(filter: &mut Filter, mut arrived_bytes: u64, source: &mut impl Source) -> Result<(), Error> {
     for part in 0..filter.part_count() {
-        for layer in 0..filter.part(part).map_or(0, |(_, part)| part.layer_count()) {
+        for place in 0..filter.part(part).map_or(0, |(_, part)| part.layer_count()) {
+            let layer = filter.part(part).and_then(|(_, part)| Some(part.stored_layers(usize::MAX).nth(place)?.0));
+            let layer = layer.unwrap_or_default();
             let cells = filter.part_mut(part).and_then(|part| part.layer_bytes_mut(layer)).unwrap_or_default();
             chunks::read_layer(cells, &mut arrived_bytes, source)?;
         }

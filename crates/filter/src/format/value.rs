@@ -58,7 +58,7 @@ pub enum Value {
 /// The server's type for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredAs {
-    /// Ours: native, windowed and counting filters, and every filter that is arriving. The value contains the version of its
+    /// Ours: native, windowed, counting and cuckoo filters, and every filter that is arriving. The value contains the version of its
     /// layout.
     Own,
     /// RedisBloom's.
@@ -164,7 +164,7 @@ impl Filter {
     /// The type under which it is stored.
     pub const fn stored_as(&self) -> StoredAs {
         match self {
-            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => StoredAs::Own,
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::Cuckoo(_) => StoredAs::Own,
             Self::RedisBloom(_) => StoredAs::RedisBloom,
             Self::ValkeyBloom(_) => StoredAs::ValkeyBloom,
         }
@@ -236,12 +236,21 @@ impl Value {
         }
     }
 
-    /// Whether it is a cuckoo filter, also while that arrives in chunks.
-    pub fn is_cuckoo(&self) -> bool {
+    /// Whether it is a cuckoo filter of RedisBloom's layout, also while that arrives in chunks.
+    pub fn is_redisbloom_cuckoo(&self) -> bool {
         match self {
             Self::Filter(_) => false,
             Self::Cuckoo(_) => true,
             Self::Arriving(arrival) => matches!(**arrival, Arrival::RedisBloomCuckoo(_)),
+        }
+    }
+
+    /// Whether it is a cuckoo filter of any layout, also while that arrives in records.
+    pub fn is_cuckoo(&self) -> bool {
+        match self {
+            Self::Filter(filter) => filter.cuckoo().is_some(),
+            Self::Arriving(arrival) if let Arrival::Own(own) = &**arrival => own.filter().cuckoo().is_some(),
+            _ => self.is_redisbloom_cuckoo(),
         }
     }
 

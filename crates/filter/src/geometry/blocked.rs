@@ -461,7 +461,7 @@ impl Iterator for ProbeCells {
 /// draw (Lemire: Fast Random Integer Generation in an Interval, 2019).
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits are 64 bits each")]
-const fn scale(word: u64, range: u64) -> (u64, u64) {
+pub(super) const fn scale(word: u64, range: u64) -> (u64, u64) {
     let product = word as u128 * range as u128;
     ((product >> 64) as u64, product as u64)
 }

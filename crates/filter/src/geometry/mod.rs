@@ -2,11 +2,13 @@
 //! modules' layouts ([`Flat`]). The chain and its batches are generic over [`Geometry`].
 
 mod blocked;
+mod cuckoo;
 pub(crate) mod estimate;
 mod flat;
 pub mod sizing;
 
 pub(crate) use blocked::{BlockedBits, BlockedCounters, BlockedGeometry, Counting};
+pub(crate) use cuckoo::{COPIES_MAX, CuckooGeometry};
 pub(crate) use flat::{Flat, HASHES_MAX, Positions};
 
 use std::fmt::Debug;

@@ -93,7 +93,9 @@ impl Filter {
             }
             Field::Tightening => match self {
                 // The others have no configurable ratio between the rates of layers.
-                Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => return None,
+                Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::Cuckoo(_) | Self::RedisBloom(_) => {
+                    return None;
+                }
                 Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
             },
         })
@@ -102,7 +104,7 @@ impl Filter {
     /// The width of an item's hash, in bits.
     pub fn hash_bits(&self) -> u32 {
         match self {
-            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => 128,
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::Cuckoo(_) => 128,
             Self::RedisBloom(filter) => filter.rules().hash_bits(),
             Self::ValkeyBloom(_) => 64,
         }

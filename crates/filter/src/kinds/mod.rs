@@ -3,6 +3,7 @@
 
 pub mod chunked;
 mod counting;
+mod cuckoo;
 pub mod effect;
 pub mod info;
 pub(crate) mod native;
@@ -20,6 +21,7 @@ pub(crate) mod windowed;
 pub use crate::chain::{Added, Contents, Origin, Outcome, Removed};
 pub use chunked::ChunkArrival;
 pub use counting::{CountingFilter, CountingSpec};
+pub use cuckoo::{CuckooFilter, CuckooSpec};
 pub use native::{BloomFilter, NativeSpec, clamp_rate};
 pub use packed::{PackedFilter, TAGS};
 pub use redisbloom::{RedisBloomFilter, RedisBloomSpec};
@@ -74,6 +76,8 @@ pub enum Filter {
     Windowed(Box<WindowedFilter>),
     /// The native layout with counters in place of bits.
     Counting(CountingFilter),
+    /// Our own layout of a cuckoo filter, boxed because its definition has more fields than the others'.
+    Cuckoo(Box<CuckooFilter>),
     /// RedisBloom's layout.
     RedisBloom(RedisBloomFilter),
     /// valkey-bloom's layout, boxed because its rules are larger than the others.
@@ -107,6 +111,10 @@ macro_rules! match_kind {
             Filter::Windowed($ring) => $of_ring,
             Filter::Counting($chain) => $of_chain,
             Filter::RedisBloom($chain) => $of_chain,
+            Filter::Cuckoo(boxed) => {
+                let $chain = &**boxed;
+                $of_chain
+            }
             Filter::ValkeyBloom(boxed) => {
                 let $chain = &**boxed;
                 $of_chain
@@ -119,6 +127,10 @@ macro_rules! match_kind {
             Filter::Windowed($ring) => $of_ring,
             Filter::Counting($chain) => $of_chain,
             Filter::RedisBloom($chain) => $of_chain,
+            Filter::Cuckoo(boxed) => {
+                let $chain = &mut **boxed;
+                $of_chain
+            }
             Filter::ValkeyBloom(boxed) => {
                 let $chain = &mut **boxed;
                 $of_chain
@@ -157,6 +169,7 @@ impl Filter {
             Spec::Native(spec) => BloomFilter::with_spec(*spec, ceiling).map(Self::Native),
             Spec::Windowed(spec) => try_box(WindowedFilter::with_spec(*spec, ceiling)?).map(Self::Windowed),
             Spec::Counting(spec) => CountingFilter::with_spec(*spec, ceiling).map(Self::Counting),
+            Spec::Cuckoo(spec) => try_box(CuckooFilter::with_spec(*spec, ceiling)?).map(Self::Cuckoo),
             Spec::RedisBloom(spec) => RedisBloomFilter::with_spec(*spec, ceiling).map(Self::RedisBloom),
             Spec::ValkeyBloom(spec) => ValkeyBloomFilter::with_spec(*spec, ceiling).and_then(Self::boxed),
         }
@@ -166,7 +179,9 @@ impl Filter {
     pub fn carried(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::RedisBloom(spec) => RedisBloomFilter::carried(*spec, ceiling).map(Self::RedisBloom),
-            Spec::Native(_) | Spec::Windowed(_) | Spec::Counting(_) | Spec::ValkeyBloom(_) => Self::new(spec, ceiling),
+            Spec::Native(_) | Spec::Windowed(_) | Spec::Counting(_) | Spec::Cuckoo(_) | Spec::ValkeyBloom(_) => {
+                Self::new(spec, ceiling)
+            }
         }
     }
 
@@ -186,6 +201,7 @@ impl Filter {
             Self::Native(filter) => filter.try_clone().map(Self::Native),
             Self::Windowed(filter) => try_box(filter.try_clone()?).map(Self::Windowed),
             Self::Counting(filter) => filter.try_clone().map(Self::Counting),
+            Self::Cuckoo(filter) => try_box(filter.try_clone()?).map(Self::Cuckoo),
             Self::RedisBloom(filter) => filter.try_clone().map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(filter.try_clone()?),
         }
@@ -198,6 +214,7 @@ impl Filter {
             Self::Native(filter) => filter.emptied().map(Self::Native),
             Self::Windowed(filter) => try_box(filter.emptied()?).map(Self::Windowed),
             Self::Counting(filter) => filter.emptied().map(Self::Counting),
+            Self::Cuckoo(filter) => try_box(filter.emptied()?).map(Self::Cuckoo),
             Self::RedisBloom(filter) => filter.emptied().map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(filter.emptied()?),
         }
@@ -214,6 +231,7 @@ impl Filter {
             Self::Native(filter) => Spec::Native(filter.spec()),
             Self::Windowed(filter) => Spec::Windowed(filter.spec()),
             Self::Counting(filter) => Spec::Counting(filter.spec()),
+            Self::Cuckoo(filter) => Spec::Cuckoo(*filter.rules()),
             Self::RedisBloom(filter) => Spec::RedisBloom(filter.spec()),
             Self::ValkeyBloom(filter) => Spec::ValkeyBloom(filter.spec()),
         }
@@ -251,6 +269,11 @@ impl Filter {
 
     /// The number of items that can be added before it is full or grows.
     pub fn remaining_capacity(&self) -> u64 {
+        // Every layer of a cuckoo filter takes items.
+        if let Self::Cuckoo(filter) = self {
+            let Contents { items, capacity, .. } = filter.contents();
+            return capacity.saturating_sub(items);
+        }
         match_kind!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
     }
 
@@ -296,11 +319,28 @@ impl Filter {
         if let Self::Counting(filter) = self { Some(filter) } else { None }
     }
 
+    /// Returns a cuckoo filter.
+    pub fn cuckoo(&self) -> Option<&CuckooFilter> {
+        if let Self::Cuckoo(filter) = self { Some(filter) } else { None }
+    }
+
+    /// Returns how often a filter that counts its adds contains an item; `None` if it does not count them. From 15 on, in a cuckoo filter
+    /// from 4, it means that or more.
+    pub fn count(&self, item: &[u8]) -> Option<u64> {
+        match self {
+            Self::Counting(filter) => Some(filter.count(item).into()),
+            Self::Cuckoo(filter) => Some(filter.count(item)),
+            _ => None,
+        }
+    }
+
     /// The number of bytes taken from the allocator, including the filter's own fields. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let own = size_of::<Self>() as u64;
-        if let Self::ValkeyBloom(filter) = self {
-            return filter.allocated_bytes() + own;
+        match self {
+            Self::Cuckoo(filter) => return filter.allocated_bytes() + own,
+            Self::ValkeyBloom(filter) => return filter.allocated_bytes() + own,
+            _ => {}
         }
         match_kind!(self,
             chain => chain.allocated_bytes() + own - size_of_val(chain) as u64,
@@ -315,8 +355,10 @@ impl Filter {
 
     /// Moves its memory, starting at place number `first`. Returns the place to continue with if the mover stops before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
-        if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
-            relocate_boxed(filter, mover);
+        match (first, &mut *self) {
+            (0, Self::Cuckoo(filter)) => relocate_boxed(filter, mover),
+            (0, Self::ValkeyBloom(filter)) => relocate_boxed(filter, mover),
+            _ => {}
         }
         match_kind!(mut self, chain => chain.relocate(first, mover), ring => ring.relocate(first, mover))
     }
@@ -405,7 +447,7 @@ impl Filter {
 impl Filter {
     /// Checks that an absent item is certain to have no row, provided that every row was announced.
     pub const fn guards(&self) -> Result<(), Error> {
-        if let Self::Counting(_) = self { Err(Error::CannotGuard) } else { Ok(()) }
+        if let Self::Counting(_) | Self::Cuckoo(_) = self { Err(Error::CannotGuard) } else { Ok(()) }
     }
 
     /// Adds an item whose row is about to be written or has just been written. A filter that forgets then has it for a whole

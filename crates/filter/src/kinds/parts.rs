@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::native::{Layers, are_shaped, read_layers, read_spec, write_layers, write_shapes, write_spec};
-use super::{BloomFilter, CountingFilter, CountingSpec, Filter, NativeSpec, windowed};
+use super::{BloomFilter, CountingFilter, CountingSpec, CuckooFilter, CuckooSpec, Filter, NativeSpec, windowed};
 use crate::chain::{HashSet, Layer, LayerView};
-use crate::codec::{Error, Sink, Source, chunks};
+use crate::codec::{CHUNK_BYTES, Error, Sink, Source, chunks};
 use crate::error;
-use crate::geometry::sizing::Scaling;
-use crate::geometry::{BlockedBits, BlockedCounters};
+use crate::geometry::sizing::{Policy, Scaling};
+use crate::geometry::{BlockedBits, BlockedCounters, CuckooGeometry};
 use crate::hash::ItemHash;
 use crate::host::Ceiling;
 use crate::memory::try_box;
@@ -20,12 +20,14 @@ use crate::memory::try_box;
 pub(crate) enum PartRef<'a> {
     Bits(&'a BloomFilter),
     Counters(&'a CountingFilter),
+    Slots(&'a CuckooFilter),
 }
 
 /// A part of a filter that is being read.
 pub(crate) enum PartMut<'a> {
     Bits(&'a mut BloomFilter),
     Counters(&'a mut CountingFilter),
+    Slots(&'a mut CuckooFilter),
 }
 
 /// A layer of a part, pending adds included.
@@ -33,14 +35,16 @@ pub(crate) enum PartMut<'a> {
 pub(crate) enum LayerRef<'a> {
     Bits(LayerView<'a, BlockedBits>),
     Counters(LayerView<'a, BlockedCounters>),
+    Slots(LayerView<'a, CuckooGeometry>),
 }
 
-/// Evaluates an expression for bits or for counters.
+/// Evaluates an expression for bits, counters or slots.
 macro_rules! either {
     ($either:expr, $each:ident => $value:expr) => {
         match $either {
             Self::Bits($each) => $value,
             Self::Counters($each) => $value,
+            Self::Slots($each) => $value,
         }
     };
 }
@@ -49,7 +53,7 @@ impl Filter {
     /// The number of parts; 0 in the layouts of other modules.
     pub(crate) fn part_count(&self) -> usize {
         match self {
-            Self::Native(_) | Self::Counting(_) => 1,
+            Self::Native(_) | Self::Counting(_) | Self::Cuckoo(_) => 1,
             Self::Windowed(filter) => filter.buckets().len(),
             Self::RedisBloom(_) | Self::ValkeyBloom(_) => 0,
         }
@@ -60,6 +64,7 @@ impl Filter {
         match self {
             Self::Native(filter) if index == 0 => Some((0, PartRef::Bits(filter))),
             Self::Counting(filter) if index == 0 => Some((0, PartRef::Counters(filter))),
+            Self::Cuckoo(filter) if index == 0 => Some((0, PartRef::Slots(filter))),
             Self::Windowed(filter) => filter.bucket(index).map(|bucket| (bucket.slot, PartRef::Bits(&bucket.filter))),
             _ => None,
         }
@@ -70,6 +75,7 @@ impl Filter {
         match self {
             Self::Native(filter) if index == 0 => Some(PartMut::Bits(filter)),
             Self::Counting(filter) if index == 0 => Some(PartMut::Counters(filter)),
+            Self::Cuckoo(filter) if index == 0 => Some(PartMut::Slots(filter)),
             Self::Windowed(filter) => filter.bucket_mut(index).map(|bucket| PartMut::Bits(&mut bucket.filter)),
             _ => None,
         }
@@ -107,10 +113,12 @@ impl Filter {
         self.windowed().and_then(|filter| filter.bucket(part)).is_some_and(|bucket| bucket.is_omitted)
     }
 
-    /// Drops the marked parts after the last record.
+    /// Drops the marked parts, and counts the items of a cuckoo filter, after a reader has filled in all cells.
     pub(crate) fn complete(&mut self) {
-        if let Some(filter) = self.windowed_mut() {
-            filter.drop_omitted();
+        match self {
+            Self::Windowed(filter) => filter.drop_omitted(),
+            Self::Cuckoo(filter) => filter.count_slots(),
+            _ => {}
         }
     }
 }
@@ -126,19 +134,24 @@ impl<'a> PartRef<'a> {
         match self {
             Self::Bits(filter) => filter.layer_view(index).map(LayerRef::Bits),
             Self::Counters(filter) => filter.layer_view(index).map(LayerRef::Counters),
+            Self::Slots(filter) => filter.layer_view(index).map(LayerRef::Slots),
         }
     }
 
-    /// All layers, oldest first.
-    pub(crate) fn layers(self) -> impl Iterator<Item = LayerRef<'a>> {
-        (0..).map_while(move |index| self.layer(index))
+    /// The first `most` layers with their indices, in the order in which they are stored. A cuckoo filter is stored newest first, because it
+    /// may change while it is dumped: what a delete takes from a newer layer may be found only in an older one.
+    pub(crate) fn stored_layers(self, most: usize) -> impl Iterator<Item = (usize, LayerRef<'a>)> {
+        let count = self.layer_count().min(most);
+        let is_reversed = matches!(self, Self::Slots(_));
+        let indices = (0..count).map(move |place| if is_reversed { count - 1 - place } else { place });
+        indices.filter_map(move |index| Some((index, self.layer(index)?)))
     }
 
     /// Returns the table of deleted items; `None` if it is empty.
     pub(crate) fn deleted(self) -> Option<&'a HashSet> {
         match self {
             Self::Bits(filter) => filter.deleted(),
-            Self::Counters(_) => None,
+            Self::Counters(_) | Self::Slots(_) => None,
         }
     }
 
@@ -146,7 +159,7 @@ impl<'a> PartRef<'a> {
     pub(crate) fn revision(self) -> u64 {
         match self {
             Self::Bits(filter) => filter.revision(),
-            Self::Counters(_) => 0,
+            Self::Counters(_) | Self::Slots(_) => 0,
         }
     }
 }
@@ -157,12 +170,24 @@ impl<'a> LayerRef<'a> {
         either!(self, layer => layer.layer().bytes())
     }
 
+    /// The size of the chunks in which it is dumped, in bytes: of whole groups of slots, because an item may move inside its group.
+    pub(crate) fn chunk_bytes(self) -> usize {
+        let Self::Slots(layer) = self else { return CHUNK_BYTES };
+        let group = usize::try_from(layer.layer().geometry().group_bytes()).unwrap_or(CHUNK_BYTES);
+        CHUNK_BYTES / group * group
+    }
+
+    /// Returns the number of its items, which a dump counts; `None` if a reader counts them in the cells.
+    pub(crate) fn counted_items(self) -> Option<u64> {
+        if let Self::Slots(_) = self { None } else { Some(self.items()) }
+    }
+
     /// The number of items that were added to it.
     pub(crate) const fn items(self) -> u64 {
         either!(self, layer => layer.layer().items())
     }
 
-    /// Whether adds only set cells. If so, a layer still has all cells of an earlier record after further adds; a layer of counters
+    /// Whether adds only set cells. If so, a layer still has all cells of an earlier record after further adds; a layer of counters or slots
     /// has them only while its cells are unchanged.
     pub(crate) const fn only_gains(self) -> bool {
         matches!(self, Self::Bits(_))
@@ -194,7 +219,7 @@ impl<'a> PartMut<'a> {
     pub(crate) fn take_deleted(self, run: &[ItemHash]) -> Result<(), error::Error> {
         match self {
             Self::Bits(filter) if filter.spec().hasher.is_keyed() => filter.take_deleted(run),
-            Self::Bits(_) | Self::Counters(_) => Err(error::Error::Unsound),
+            Self::Bits(_) | Self::Counters(_) | Self::Slots(_) => Err(error::Error::Unsound),
         }
     }
 }
@@ -205,12 +230,15 @@ impl<'a> PartMut<'a> {
 const NATIVE: u64 = 1;
 const COUNTING: u64 = 4;
 const WINDOWED: u64 = 6;
+const CUCKOO: u64 = 8;
 
 /// A filter without its cells and tables.
 pub(crate) enum Description {
     Native(NativeSpec, Layers),
     Counting(CountingSpec, Layers<BlockedCounters>),
     Windowed(windowed::Description),
+    /// The definition, and the number of layers.
+    Cuckoo(CuckooSpec, usize),
 }
 
 impl Description {
@@ -220,10 +248,15 @@ impl Description {
         if kind == WINDOWED {
             return windowed::Description::read(source).map(Self::Windowed);
         }
-        if kind != NATIVE && kind != COUNTING {
-            return Err(Error::UnknownKind(kind));
-        }
+        Filter::kind_name(kind)?;
         let (spec, is_sound_policy) = read_spec(source)?;
+        if kind == CUCKOO {
+            let NativeSpec { rate, capacity, scaling, hasher, policy } = spec;
+            let layers = usize::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;
+            let is_sound = is_sound_policy && policy == Policy::One;
+            let spec = CuckooSpec { rate, capacity, scaling, hasher };
+            return if is_sound { Ok(Self::Cuckoo(spec, layers)) } else { Err(error::Error::Unsound.into()) };
+        }
         let is_counting = kind == COUNTING;
         let description = if is_counting {
             let NativeSpec { rate, capacity, hasher, .. } = spec;
@@ -243,6 +276,9 @@ impl Description {
                 CountingFilter::with_zero_counters(*spec, layers, ceiling).map(Filter::Counting)
             }
             Self::Windowed(description) => try_box(description.with_zero_bits(ceiling)?).map(Filter::Windowed),
+            Self::Cuckoo(spec, layers) => {
+                try_box(CuckooFilter::with_empty_slots(*spec, *layers, ceiling)?).map(Filter::Cuckoo)
+            }
         }
     }
 
@@ -257,6 +293,7 @@ impl Description {
                 *spec == filter.spec() && are_shaped(filter.layers(), described)
             }
             (Self::Windowed(description), Filter::Windowed(filter)) => description.is_of(filter),
+            (Self::Cuckoo(spec, described), Filter::Cuckoo(filter)) => spec == filter.rules() && *described == layers,
             _ => false,
         }
     }
@@ -269,6 +306,7 @@ impl Filter {
             Self::Native(_) => Some(NATIVE),
             Self::Counting(_) => Some(COUNTING),
             Self::Windowed(_) => Some(WINDOWED),
+            Self::Cuckoo(_) => Some(CUCKOO),
             Self::RedisBloom(_) | Self::ValkeyBloom(_) => None,
         }
     }
@@ -279,6 +317,7 @@ impl Filter {
             NATIVE => Ok("native"),
             COUNTING => Ok("counting"),
             WINDOWED => Ok("windowed"),
+            CUCKOO => Ok("cuckoo"),
             kind => Err(Error::UnknownKind(kind)),
         }
     }
@@ -295,6 +334,10 @@ impl Filter {
                 write_layers(filter.layers().iter().map(Layer::description), sink);
             }
             Self::Windowed(filter) => windowed::write(filter, sink),
+            Self::Cuckoo(filter) => {
+                write_spec(&filter.rules().native(), sink);
+                sink.put_u64(filter.layers().len() as u64);
+            }
             Self::RedisBloom(_) | Self::ValkeyBloom(_) => {}
         }
     }
@@ -313,6 +356,10 @@ impl Filter {
                 write_shapes(filter.layers().iter().map(Layer::description), sink);
             }
             Self::Windowed(filter) => windowed::identify(filter, layers, sink),
+            Self::Cuckoo(filter) => {
+                write_spec(&filter.rules().native(), sink);
+                sink.put_u64(layers as u64);
+            }
             Self::RedisBloom(_) | Self::ValkeyBloom(_) => {}
         }
     }

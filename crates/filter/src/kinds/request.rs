@@ -33,6 +33,8 @@ pub struct Request {
     pub(crate) buckets: Option<u32>,
     /// Whether it has counters in place of bits.
     pub(crate) is_counting: bool,
+    /// Whether it is a cuckoo filter.
+    pub(crate) is_cuckoo: bool,
     /// The value of POLICY.
     pub(crate) policy: Option<Policy>,
 }
@@ -105,6 +107,7 @@ impl Request {
             forgets: None,
             buckets: None,
             is_counting: false,
+            is_cuckoo: false,
             policy: None,
         }
     }

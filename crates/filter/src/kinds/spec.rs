@@ -7,8 +7,8 @@ use super::effect::ArgToken;
 use super::native::Word;
 use super::plan::Plan;
 use super::{
-    CountingSpec, Defaults, LayoutName, NativeSpec, RedisBloomSpec, Request, Retention, Seed, ValkeyBloomSpec,
-    WindowedSpec, redisbloom,
+    CountingSpec, CuckooSpec, Defaults, LayoutName, NativeSpec, RedisBloomSpec, Request, Retention, Seed,
+    ValkeyBloomSpec, WindowedSpec, redisbloom,
 };
 use crate::chain::{GrowthLimit, growth_limit};
 use crate::error::Error;
@@ -58,6 +58,8 @@ pub enum Spec {
     Windowed(WindowedSpec),
     /// The native layout with counters in place of bits.
     Counting(CountingSpec),
+    /// Our own layout of a cuckoo filter.
+    Cuckoo(CuckooSpec),
     /// RedisBloom's layout.
     RedisBloom(RedisBloomSpec),
     /// valkey-bloom's layout.
@@ -71,6 +73,7 @@ macro_rules! match_kind {
             Spec::Native($chain) => $of_chain,
             Spec::Windowed($ring) => $of_ring,
             Spec::Counting($chain) => $of_chain,
+            Spec::Cuckoo($chain) => $of_chain,
             Spec::RedisBloom($chain) => $of_chain,
             Spec::ValkeyBloom($chain) => $of_chain,
         }
@@ -88,12 +91,14 @@ impl Spec {
         let native = |forgets| {
             let hasher = defaults.hasher(request)?;
             Some(match forgets {
+                None if request.is_cuckoo => Self::Cuckoo(CuckooSpec::of(request, hasher)),
                 None if request.is_counting => Self::Counting(CountingSpec::of(request, hasher)),
                 None => Self::Native(NativeSpec::of(request, hasher, defaults.must_obey)?),
                 Some(forgets) => Self::Windowed(WindowedSpec::of(request, forgets, hasher)),
             })
         };
-        let has_native_words = request.hash.is_some() || request.forgets.is_some() || request.is_counting;
+        let has_native_words =
+            request.hash.is_some() || request.forgets.is_some() || request.is_counting || request.is_cuckoo;
         match (request.seed, request.tightening, request.layout) {
             (_, None, None | Some(LayoutName::Native)) if has_native_words => native(request.forgets),
             _ if has_native_words => None,
@@ -116,6 +121,7 @@ impl Spec {
             Self::Native(spec) => spec.rate,
             Self::Windowed(spec) => spec.rate,
             Self::Counting(spec) => spec.rate,
+            Self::Cuckoo(spec) => spec.rate,
             Self::RedisBloom(spec) => spec.rate,
             Self::ValkeyBloom(spec) => spec.rules.rate,
         }
@@ -125,7 +131,7 @@ impl Spec {
     pub(crate) const fn takes_deleted(&self) -> bool {
         match self {
             Self::Native(NativeSpec { hasher, .. }) | Self::Windowed(WindowedSpec { hasher, .. }) => hasher.is_keyed(),
-            Self::Counting(_) | Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
+            Self::Counting(_) | Self::Cuckoo(_) | Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
         }
     }
 
@@ -143,6 +149,9 @@ impl Spec {
             }
             Self::Counting(spec) => {
                 Names { kind: c"counting", layout: c"native", hash: native(spec.hasher), forgets: None }
+            }
+            Self::Cuckoo(spec) => {
+                Names { kind: c"cuckoo", layout: c"native", hash: native(spec.hasher), forgets: None }
             }
             Self::RedisBloom(spec) => {
                 Names { kind: growth(spec.scaling), layout: c"redisbloom", hash: c"murmur2", forgets: None }
@@ -176,6 +185,7 @@ impl Spec {
             Self::Native(spec) => (spec.capacity, spec.scaling, 0),
             Self::Windowed(spec) => (spec.capacity, spec.scaling, spec.buckets),
             Self::Counting(spec) => (spec.capacity, Scaling::Fixed, 0),
+            Self::Cuckoo(spec) => (spec.capacity, spec.scaling, 0),
             Self::RedisBloom(spec) => (spec.capacity, spec.scaling, 0),
             Self::ValkeyBloom(spec) => (spec.capacity, spec.rules.scaling, 0),
         };
@@ -197,7 +207,8 @@ impl Spec {
         match self {
             Self::Native(NativeSpec { hasher, .. })
             | Self::Windowed(WindowedSpec { hasher, .. })
-            | Self::Counting(CountingSpec { hasher, .. }) => Some(*hasher),
+            | Self::Counting(CountingSpec { hasher, .. })
+            | Self::Cuckoo(CuckooSpec { hasher, .. }) => Some(*hasher),
             Self::RedisBloom(_) | Self::ValkeyBloom(_) => None,
         }
     }

@@ -26,7 +26,7 @@ pub fn native_snapshots(all: &Inputs) {
         refused(all, error, NATIVE_SNAPSHOT, name, &filter.snapshot());
     };
     snapshot(Error::UnknownVersion(4), "version-4", &|f| f.version = 4);
-    snapshot(Error::UnknownKind(8), "kind-8", &|f| f.kind = 8);
+    snapshot(Error::UnknownKind(10), "kind-10", &|f| f.kind = 10);
     snapshot(Error::UnknownHash(3), "hash-3", &|f| f.hash = 3);
     snapshot(Error::WrongLength, "a-chunk-too-short", &|f| f.layers[0].chunks = vec![vec![1; 127]]);
     snapshot(Error::OutOfRange, "arriving-all-has-come", &|f| (f.kind, f.next) = (2, 1));

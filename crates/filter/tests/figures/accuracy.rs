@@ -80,6 +80,7 @@ fn layers(filter: &Filter) -> Vec<(Geometry, &[u8])> {
     let cells: Vec<&[u8]> = match filter {
         Filter::Native(filter) => filter.layers().iter().map(|layer| layer.bytes()).collect(),
         Filter::Counting(filter) => filter.layers().iter().map(|layer| layer.bytes()).collect(),
+        Filter::Cuckoo(filter) => filter.layers().iter().map(|layer| layer.bytes()).collect(),
         _ => panic!("other cells"),
     };
     let planned = filter.layers().map(|layer| PlannedLayer {

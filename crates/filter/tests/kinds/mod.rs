@@ -3,7 +3,9 @@
 
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
-use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Retention, ValkeyBloomSpec, WindowedSpec};
+use bloomgate_filter::kinds::{
+    CountingSpec, CuckooSpec, NativeSpec, RedisBloomSpec, Retention, ValkeyBloomSpec, WindowedSpec,
+};
 use bloomgate_filter::{Scaling, Spec};
 
 /// The numbers from which a definition follows. A kind ignores the numbers that it does not use.
@@ -84,6 +86,16 @@ pub const COUNTING: Kind = Kind {
         Spec::Counting(CountingSpec { rate: of.rate, capacity: of.capacity, hasher })
     },
 };
+pub const CUCKOO: Kind = Kind {
+    name: "cuckoo",
+    spec: |of| {
+        let hasher = if of.seed % 2 == 1 { of.siphash() } else { of.murmur3() };
+        let factor = of.scaling().expansion();
+        let factor = if factor == 0 { 0 } else { factor.checked_next_power_of_two().unwrap_or(1 << 31) };
+        let scaling = Scaling::from_expansion(factor);
+        Spec::Cuckoo(CuckooSpec { rate: of.rate, capacity: of.capacity, scaling, hasher })
+    },
+};
 pub const WINDOW: Kind =
     Kind { name: "window", spec: |of| of.ring(Retention::After { seconds: of.seconds, is_sliding: false }) };
 pub const SLIDING: Kind =
@@ -94,4 +106,4 @@ pub const ROLLING: Kind = Kind { name: "rolling", spec: |of| of.ring(Retention::
 pub const LAYOUTS: [Kind; 3] = [NATIVE, REDISBLOOM, VALKEY_BLOOM];
 
 /// All kinds.
-pub const ALL: [Kind; 8] = [NATIVE, KEYED, REDISBLOOM, VALKEY_BLOOM, COUNTING, WINDOW, SLIDING, ROLLING];
+pub const ALL: [Kind; 9] = [NATIVE, KEYED, REDISBLOOM, VALKEY_BLOOM, COUNTING, CUCKOO, WINDOW, SLIDING, ROLLING];

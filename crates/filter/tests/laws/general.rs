@@ -79,6 +79,7 @@ fn a_dump_may_stop_anywhere(row: &Row) {
             Filter::Native(_) => "native",
             Filter::Windowed(_) => "windowed",
             Filter::Counting(_) => "counting",
+            Filter::Cuckoo(_) => "cuckoo",
             Filter::RedisBloom(_) | Filter::ValkeyBloom(_) => "redisbloom",
         };
         assert_eq!(Arrival::kind_of(&header.1), Ok(kind), "a header shows its kind");

@@ -13,6 +13,7 @@
 mod allocator;
 mod corpus;
 mod counting;
+mod cuckoo;
 mod deleted;
 mod described;
 mod edges;

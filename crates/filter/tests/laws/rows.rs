@@ -11,7 +11,7 @@ use crate::inputs::kinds::{self, Kind, Shape};
 /// Passes each row to a law, as tests named after the law and the row.
 macro_rules! for_each_row {
     ($($law:ident)*) => { $(mod $law { $crate::rows::for_each_row! { $law: native_fixed native_grown keyed_fixed keyed_grown
-        redisbloom valkey_bloom counting window sliding rolling native_pending window_pending rolling_pending } })* };
+        redisbloom valkey_bloom counting cuckoo_fixed cuckoo_grown window sliding rolling native_pending window_pending rolling_pending } })* };
     ($law:ident: $($row:ident)*) => { $(#[test] fn $row() { super::$law(&$crate::rows::$row()); })* };
 }
 pub(crate) use for_each_row;
@@ -79,6 +79,19 @@ pub fn valkey_bloom() -> Row {
 /// High rates make items share counters.
 pub fn counting() -> Row {
     row(kinds::COUNTING, prop_oneof![Just(RATE_MAX), Just(0.01), Just(RATE_MIN)].boxed(), FIXED)
+}
+
+fn rates_of_cuckoo() -> BoxedStrategy<f64> {
+    prop_oneof![2 => Just(RATE_MAX), 1 => Just(0.01), 1 => Just(1e-6)].boxed()
+}
+
+/// High rates make items share slots.
+pub fn cuckoo_fixed() -> Row {
+    row(kinds::CUCKOO, rates_of_cuckoo(), FIXED)
+}
+
+pub fn cuckoo_grown() -> Row {
+    row(kinds::CUCKOO, rates_of_cuckoo(), GROWS)
 }
 
 pub fn window() -> Row {

@@ -78,7 +78,7 @@ pub struct Head {
     pub key: Vec<u8>,
     /// The reply to TYPE, such as `bloomgate`.
     pub type_name: String,
-    /// The kind of filter: `native`, `windowed`, `counting`, `redisbloom` or `valkey-bloom`.
+    /// The kind of filter: `native`, `windowed`, `counting`, `cuckoo`, `redisbloom` or `valkey-bloom`.
     pub kind: String,
     /// The method by which its data was read.
     pub mode: ReadMode,

@@ -59,7 +59,7 @@ Examples:
 
 The filter is built under another key, {KEY}:loading, and renamed to KEY when it is complete. Until
 then KEY answers as before. Without --create the new filter has all options of the existing one, with
---create its kind (HASH, LAYOUT, EXPANSION, NONSCALING, COUNTING), unless other options follow `--`.
+--create its kind (HASH, LAYOUT, EXPANSION, NONSCALING, CUCKOO, COUNTING), unless other options follow `--`.
 KEY's time to live is not kept. Items that writers add to KEY meanwhile
 (BF.ADD, BF.CHANGED) are lost at that moment unless the source has them. Let writers add to both
 keys during a load, or fill KEY itself with --in-place.

@@ -64,6 +64,7 @@ impl Request {
             "scaling" => query.word("expansion").into_iter().for_each(|factor| add("EXPANSION", Some(factor))),
             "nonscaling" => add("NONSCALING", None),
             "counting" => add("COUNTING", None),
+            "cuckoo" => add("CUCKOO", None),
             "window" => {
                 let window = query.word("window").ok_or("the window needs a length in seconds")?;
                 add("WINDOW", Some(&count_in_digits(window)));
