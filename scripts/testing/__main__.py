@@ -113,7 +113,7 @@ CALLED_FOR = [
 def client_steps(seconds: int) -> list[Step]:
     """Returns the clients, on every server: they mostly wait. The judge takes these seconds."""
     spring = "^clients/java/|^crates/(connect|follow)/|^examples/spring/|^docs/from"
-    documents = "^src/commands/|^tests/clients/|^(README|docs/(from|guard|jobs|kinds))[.]md"
+    documents = "^src/commands/|^tests/clients/|^(README|docs/(faq|from|guard|jobs|kinds))[.]md"
     return [
         Step("cases", "The cases of the specification on every server", "^clients/specification/|^src/", EVERY),
         Step("python", "The Python package on every server", "^clients/(python|specification)/|^tests/clients/", EVERY),

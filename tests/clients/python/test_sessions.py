@@ -1,4 +1,4 @@
-"""The redis-cli sessions in README.md, docs/guard.md and docs/kinds.md, and the transcripts in cli/, match its output."""
+"""The redis-cli sessions in README.md, docs/faq.md, docs/guard.md and docs/kinds.md, and the transcripts in cli/, match its output."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ def test_redis_cli_prints_a_transcript(name, options, server):
     assert re.sub(r'(Size(?: => \(integer\) |":|\n(?: 4\) \(integer\) )?))\d+', r"\1N", now) == transcript
 
 
-@pytest.mark.parametrize("page", ["guard", "kinds"])
+@pytest.mark.parametrize("page", ["faq", "guard", "kinds"])
 def test_the_sessions_can_be_typed_into_a_new_server(page, server):
     texts = SESSION.findall((ROOT / "docs" / f"{page}.md").read_text())
     assert texts
