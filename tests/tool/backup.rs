@@ -1,7 +1,9 @@
 //! `backup` and `restore`: every kind of filter, filters that change during the dump, full disks, clusters, RedisBloom.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
+use std::process::Stdio;
 
 use testing::{Builder, Connection, Reply, Server, integer, ok, on_every_server};
 
@@ -170,7 +172,7 @@ fn a_filter_that_is_constantly_replaced_fails_the_backup() {
         client.run("BF.RESERVE large 0.01 80000000 NONSCALING");
         client.run("BF.RESERVE whole 0.01 2000000 NONSCALING");
         let mut child = command(["backup", "--url", &url(server), "large", "-o", file.to_str().unwrap()])
-            .stderr(std::process::Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         while child.try_wait().unwrap().is_none() {
@@ -294,6 +296,123 @@ fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
     });
 }
 
+// Cuckoo filters, which have commands of their own.
+
+/// Cuckoo filters: the key, the arguments of CF.RESERVE, and the number of items.
+pub const CUCKOO: [(&str, &str, usize); 5] = [
+    ("cf:empty", "100", 0),
+    ("cf:default", "1024", 500),
+    ("cf:grown", "100 EXPANSION 1", 2000),
+    ("cf:wide", "2000 BUCKETSIZE 4 MAXITERATIONS 7 EXPANSION 2", 3000),
+    ("cf:expiring", "100", 10),
+];
+
+pub fn build_cuckoo(client: &mut Connection) {
+    for (key, words, items) in CUCKOO {
+        assert_eq!(client.run(&format!("CF.RESERVE {key} {words}")), ok());
+        for item in 0..items {
+            assert_eq!(client.run(&format!("CF.ADD {key} {item}")), integer(1));
+        }
+        for item in (0..items).step_by(20) {
+            assert_eq!(client.run(&format!("CF.DEL {key} {item}")), integer(1));
+        }
+    }
+    client.run("EXPIRE cf:expiring 100000");
+}
+
+/// Returns everything that a client sees of them.
+fn cuckoo_view(client: &mut Connection) -> Vec<Reply> {
+    let commands = ["TYPE", "CF.INFO", "CF.DEBUG", "DUMP"];
+    let lines = CUCKOO.iter().flat_map(|(key, ..)| commands.map(|command| format!("{command} {key}")));
+    lines.map(|line| client.run(&line)).collect()
+}
+
+#[test]
+fn cuckoo_filters_are_restored_unchanged_and_compared() {
+    on_every_server(|program| {
+        let (server, other, files) = (Server::start(program), Server::start(program), Files::new());
+        let (mut here, mut there, file) = (server.connect(), other.connect(), files.path("file"));
+        build_cuckoo(&mut here);
+        here.run("BF.ADD bloom x");
+        let text = backup(&server, &["--all", "--verify"], &file).success().text();
+        assert!(text.contains("6 filters in"), "{text}");
+        let listed = run(["restore", "--dry-run", "--json", file.to_str().unwrap()]).success().text();
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let filters = listed["filters"].as_array().unwrap();
+        let grown = filters.iter().find(|filter| filter["key"] == "cf:grown").unwrap();
+        let info = here.run("CF.INFO cf:grown");
+        assert_eq!((&grown["kind"], &grown["items"]), (&"redisbloom-cuckoo".into(), &1900.into()), "{listed}");
+        assert_eq!(grown["layers"], info.field("Number of filters").number(), "{listed}");
+        // A slot is a byte, and the first layer has 128.
+        assert_eq!(grown["capacity"], 128 * info.field("Number of filters").number(), "{listed}");
+        restore(&other, &[], &file).success();
+        assert_eq!(cuckoo_view(&mut here), cuckoo_view(&mut there));
+        assert_eq!(keys(&mut there), CUCKOO.len() + 1);
+        assert!((99_000..=100_000).contains(&there.run("TTL cf:expiring").number()));
+        // The servers diverge.
+        let compare = || run(["survey", "--url", &url(&server), "--beside", &url(&other)]);
+        assert!(compare().success().text().ends_with("compared 6 filters: 0 differ\n"));
+        there.pipeline(&[
+            "CF.DEL cf:default 1",
+            "CF.ADD cf:default x",
+            "CF.ADD cf:wide x",
+            "DEL cf:empty",
+            "CF.RESERVE cf:empty 100 EXPANSION 4",
+        ]);
+        there.pipeline(&["DEL cf:grown", "CF.ADD new x"]);
+        let text = compare().refused("the two servers differ in 5 filters").text();
+        for line in [
+            "cf:default: deletes: 25 on ",
+            "cf:empty: equal counts, but not equal bits",
+            "cf:wide: items: 2,850 on ",
+            "cf:grown: only on ",
+            "new: only on ",
+        ] {
+            assert!(text.contains(&format!("\n{line}")), "{line}: {text}");
+        }
+        // As for Bloom filters: other types are kept, and so are items.
+        restore(&other, &[], &file).refused("the server already has ");
+        there.run("CF.ADD cf:empty x");
+        restore(&other, &["--replace"], &file).refused("`cf:empty` is empty in the file and has 1");
+        restore(&other, &["--replace", "--allow-empty"], &file).success();
+        there.run("DEL new");
+        assert_eq!(cuckoo_view(&mut here), cuckoo_view(&mut there));
+        // A Bloom filter and a cuckoo filter replace each other.
+        restore(&other, &["--replace", "--key", "bloom=cf:grown"], &file).success();
+        restore(&other, &["--replace", "--key", "cf:wide=bloom"], &file).success();
+        assert_eq!((there.run("BF.CARD cf:grown"), there.run("CF.EXISTS bloom 1")), (integer(1), integer(1)));
+    });
+}
+
+/// Deletes compact a cuckoo filter: its newest items move to older layers, which a dump reads first.
+#[test]
+fn the_copy_of_a_changing_cuckoo_filter_has_every_member() {
+    on_every_server(|program| {
+        let (server, other) = (Server::start(program), Server::start(program));
+        let mut client = server.connect();
+        // With one slot for each bucket and few attempts to move, a layer of 1 MiB is full early.
+        client.run("CF.RESERVE busy 1048576 BUCKETSIZE 1 MAXITERATIONS 1");
+        let items: Vec<String> = (0..100_000).map(|number| number.to_string()).collect();
+        client.batched(&[b"CF.INSERT", b"busy", b"ITEMS"], &items);
+        let layers = |client: &mut Connection| client.run("CF.INFO busy").field("Number of filters").number();
+        assert!(layers(&mut client) > 1);
+        let mut words = command(["backup", "--url", &url(&server), "busy", "-o", "-"]);
+        let mut child = words.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The backup is blocked in writing the first layer.
+        let mut file = vec![0; 100_000];
+        child.stdout.as_mut().unwrap().read_exact(&mut file).unwrap();
+        for item in &items[..90_000] {
+            client.run(&format!("CF.DEL busy {item}"));
+        }
+        assert_eq!(layers(&mut client), 1);
+        let ended = Ended::from(child.wait_with_output().unwrap()).success();
+        file.extend(ended.stdout);
+        run_with(["restore", "--url", &url(&other), "-"], file).success();
+        let found = other.connect().batched(&[b"CF.MEXISTS", b"busy"], &items[90_000..]);
+        assert_eq!(found.iter().filter(|found| !**found).count(), 0);
+    });
+}
+
 /// Runs with each RedisBloom library in `BLOOMGATE_PEERS`, on the servers that load it.
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
@@ -309,13 +428,15 @@ fn filters_move_between_redisbloom_itself_and_bloomgate() {
                 there.batched(&[b"BF.MADD", key.as_bytes()], &items[..2500]);
             }
         }
+        build_cuckoo(&mut there);
         let view = |client: &mut Connection| {
-            ["grown", "fixed", "empty"].map(|key| {
+            let bloom = ["grown", "fixed", "empty"].map(|key| {
                 let info = client.run(&format!("BF.INFO {key}"));
                 let counts =
                     ["Capacity", "Number of filters", "Number of items inserted"].map(|name| info.field(name).clone());
                 (client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items), counts)
-            })
+            });
+            (bloom, cuckoo_view(client))
         };
         let before = view(&mut there);
         backup(&theirs, &["--all"], &files.path("file")).success();
@@ -329,7 +450,7 @@ fn filters_move_between_redisbloom_itself_and_bloomgate() {
         here.run("BF.RESERVE native 0.01 100");
         backup(&ours, &["native"], &files.path("file")).success();
         restore(&theirs, &[], &files.path("file")).refused("cannot restore `native`");
-        assert_eq!(keys(&mut there), 3);
+        assert_eq!(keys(&mut there), 3 + CUCKOO.len());
     });
 }
 
@@ -474,7 +595,7 @@ fn a_kill_leaves_no_partial_filter() {
             let builder = |builder: Builder| builder.line("appendonly yes");
             let mut other = builder(Server::with(program)).start();
             let mut child = command(["restore", "--url", &url(&other), file.to_str().unwrap()])
-                .stderr(std::process::Stdio::piped())
+                .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
             let mut there = other.connect();

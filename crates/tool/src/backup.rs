@@ -16,7 +16,7 @@ use crate::archive::catalogue::{Listing, Row};
 use crate::archive::file::{Archive, Output};
 use crate::archive::{Contents, DUMP_PART_BYTES, Head, ReadMode};
 use crate::dump::{self, Absent, Attempt, Part, replies_about};
-use crate::keys::{for_each_key, is_filter, types};
+use crate::keys::{CUCKOO, for_each_key, is_filter, types};
 use crate::names::{counted, in_database};
 use crate::progress::Bar;
 use crate::server::usage;
@@ -173,11 +173,15 @@ impl Backup<'_, '_> {
         let mut why = String::new();
         for number in 0..TRIES {
             thread::sleep(TRY_INTERVAL * number);
-            let head = match dump::begin(server, key)? {
+            let mut head = match dump::begin(server, key)? {
                 Err(Absent::Replaced(_)) => continue,
                 Err(absent) => return Ok(Err(absent)),
                 Ok(head) => head,
             };
+            // A cuckoo filter that changed during its dump may change again. One command copies it as it is.
+            if head.type_name == CUCKOO && number > 0 {
+                head.mode = ReadMode::Dump;
+            }
             match self.attempt(server, head)? {
                 Ok(row) => return Ok(Ok(row)),
                 Err(absent) => why = absent.to_string(),
@@ -209,13 +213,8 @@ impl Backup<'_, '_> {
                 break contents;
             }
         };
-        // RedisBloom's records describe the layers that exist when they are read, so they are inconsistent if a layer is added during the
-        // dump.
-        if !begun
-            || head.type_name == "MBbloom--"
-                && (after.layers, after.capacity) != (head.before.layers, head.before.capacity)
-        {
-            return self.again(begun, Absent::Replaced("it grew".to_owned()));
+        if !begun || !is_consistent(&head, after) {
+            return self.again(begun, Absent::Replaced("it changed".to_owned()));
         }
         self.archive.put(|writer| writer.filter_end(after))?;
         let remark = if after == head.before { "" } else { "changed while it was dumped" };
@@ -237,8 +236,23 @@ impl Backup<'_, '_> {
     }
 }
 
+/// Whether the parts of a filter that now has these contents are consistent. RedisBloom's records describe the layers that exist when they
+/// are read. Adds and deletes move other items of a cuckoo filter, between its layers, too: a moved item may be in no record.
+fn is_consistent(head: &Head, after: Contents) -> bool {
+    match (head.mode, head.type_name.as_str()) {
+        (ReadMode::Records, "MBbloom--") => {
+            (after.layers, after.capacity) == (head.before.layers, head.before.capacity)
+        }
+        (ReadMode::Records, CUCKOO) => after == head.before,
+        _ => true,
+    }
+}
+
 /// Returns the kind of filter that begins with this data.
 fn kind_of(head: &Head, first: &[u8]) -> &'static str {
+    if head.type_name == CUCKOO {
+        return "redisbloom-cuckoo";
+    }
     if head.mode == ReadMode::Dump {
         return "valkey-bloom";
     }

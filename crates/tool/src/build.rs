@@ -207,7 +207,8 @@ fn put(archive: &mut Archive<'_>, key: &str, filter: &Filter) -> Result<&'static
 
 fn contents(filter: &Filter) -> Contents {
     let counted = filter.contents();
-    Contents { capacity: counted.capacity, layers: counted.layers, items: counted.items, bytes: counted.size_bytes }
+    let (capacity, layers, items, bytes) = (counted.capacity, counted.layers, counted.items, counted.size_bytes);
+    Contents { capacity, layers, items, bytes, deletes: 0 }
 }
 
 fn refused(error: Error) -> anyhow::Error {

@@ -1,4 +1,5 @@
-//! Reads a filter part by part, by BF.SCANDUMP, or by DUMP for valkey-bloom's layout, while other clients may change or replace it.
+//! Reads a filter part by part, by BF.SCANDUMP or CF.SCANDUMP, or by DUMP for valkey-bloom's layout, while other clients may change or
+//! replace it.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use indicatif::BinaryBytes;
 use redis::{Pipeline, Value, from_redis_value};
 
 use crate::archive::{Contents, Head, ReadMode};
-use crate::keys::{contents, is_filter};
+use crate::keys::{CUCKOO, command, contents, is_filter};
 use crate::server::{Server, shown};
 
 /// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
@@ -52,19 +53,18 @@ pub fn begin(server: &mut Server, key: &[u8]) -> Result<Attempt<Head>> {
     if !is_filter(&type_name) {
         return Ok(Err(Absent::NoFilter(type_name)));
     }
+    let info = match type_name.as_str() {
+        CUCKOO => replies_about(server, key, |commands| _ = commands.cmd("CF.INFO").arg(key))?.pop(),
+        _ => info,
+    };
     let before = match classify(server, info, key)? {
-        Ok(info) => contents(&info)?,
+        Ok(info) => contents(&type_name, &info)?,
         Err(absent) => return Ok(Err(absent)),
     };
     let ttl = from_redis_value::<i64>(server.checked(ttl.unwrap_or(Value::Nil), key)?)?;
-    let mode = if type_name == "bloomfltr" { ReadMode::Dump } else { ReadMode::Records };
-    ensure!(
-        mode == ReadMode::Records || before.bytes < DUMP_BYTES_MAX,
-        "the filter `{}` is of valkey-bloom's layout, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
-        shown(key),
-        BinaryBytes(before.bytes),
-        BinaryBytes(DUMP_BYTES_MAX)
-    );
+    // An empty cuckoo filter has no records.
+    let is_dump = type_name == "bloomfltr" || type_name == CUCKOO && before.items == 0;
+    let mode = if is_dump { ReadMode::Dump } else { ReadMode::Records };
     Ok(Ok(Head {
         database: server.database(),
         key: key.to_vec(),
@@ -89,13 +89,22 @@ pub struct Part {
 pub fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<Part>> {
     let key = head.key.as_slice();
     let is_dump = head.mode == ReadMode::Dump;
+    let is_cuckoo = head.type_name == CUCKOO;
+    ensure!(
+        !is_dump || head.before.bytes < DUMP_BYTES_MAX,
+        "the filter `{}` is {}, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
+        shown(key),
+        if is_cuckoo { "a cuckoo filter that is being written" } else { "of valkey-bloom's layout" },
+        BinaryBytes(head.before.bytes),
+        BinaryBytes(DUMP_BYTES_MAX)
+    );
     let mut replies = replies_about(server, key, |commands| {
         if is_dump {
             commands.cmd("DUMP").arg(key)
         } else {
-            commands.cmd("BF.SCANDUMP").arg(key).arg(iterator)
+            commands.cmd(&command(&head.type_name, "SCANDUMP")).arg(key).arg(iterator)
         };
-        commands.cmd("BF.INFO").arg(key);
+        commands.cmd(&command(&head.type_name, "INFO")).arg(key);
     })?;
     let (info, part) = (replies.pop(), replies.pop());
     let (part, info) = match (classify(server, part, key)?, classify(server, info, key)?) {
@@ -103,7 +112,7 @@ pub fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<P
         (Err(absent), _) | (_, Err(absent)) => return Ok(Err(absent)),
     };
     let (iterator, data) = if is_dump { (0, from_redis_value(part)?) } else { from_redis_value(part)? };
-    Ok(Ok(Part { iterator, data, contents: contents(&info)? }))
+    Ok(Ok(Part { iterator, data, contents: contents(&head.type_name, &info)? }))
 }
 
 /// Returns the replies to commands about a key. An error counts as a reply.

@@ -1,9 +1,9 @@
 //! Scans the keys of a server or a cluster, a few at a time, for filters.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bloomgate_client::Info;
 use redis::{Value, cmd, from_redis_value};
 
@@ -49,15 +49,45 @@ pub fn types(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<String>> {
     server.ask_of_each(&["TYPE"], keys)?.into_iter().map(|name| Ok(from_redis_value(name)?)).collect()
 }
 
-/// Whether a reply to TYPE names a type of filters.
-pub fn is_filter(type_name: &str) -> bool {
+/// RedisBloom's type of cuckoo filters, which have the CF.* commands.
+pub const CUCKOO: &str = "MBbloomCF";
+
+/// Whether a reply to TYPE names a type of Bloom filters, which have the BF.* commands.
+pub fn is_bloom_filter(type_name: &str) -> bool {
     matches!(type_name, "bloomgate" | "MBbloom--" | "bloomfltr")
 }
 
-/// Parses the reply to BF.INFO.
-pub fn contents(reply: &Value) -> Result<Contents> {
+/// Whether a reply to TYPE names a type of filters.
+pub fn is_filter(type_name: &str) -> bool {
+    is_bloom_filter(type_name) || type_name == CUCKOO
+}
+
+/// Returns the command with this name for filters of a type: `BF.INFO` or `CF.INFO` for `INFO`.
+pub fn command(type_name: &str, name: &str) -> String {
+    format!("{}.{name}", if type_name == CUCKOO { "CF" } else { "BF" })
+}
+
+/// Parses the reply to BF.INFO, or to CF.INFO if the type is [`CUCKOO`].
+pub fn contents(type_name: &str, reply: &Value) -> Result<Contents> {
+    if type_name == CUCKOO {
+        return cuckoo_contents(reply);
+    }
     let Info { capacity, layers, items, size_bytes, .. } = reply.try_into()?;
-    Ok(Contents { capacity, layers, items, bytes: size_bytes })
+    Ok(Contents { capacity, layers, items, bytes: size_bytes, deletes: 0 })
+}
+
+/// Parses the reply to CF.INFO. The capacity is the number of slots, a byte each: the size less a fixed part and a part for each layer.
+fn cuckoo_contents(reply: &Value) -> Result<Contents> {
+    let fields: HashMap<String, u64> = from_redis_value(reply.clone())?;
+    let field = |name| fields.get(name).copied().with_context(|| format!("CF.INFO has no field `{name}`"));
+    let (layers, bytes) = (field("Number of filters")?, field("Size")?);
+    Ok(Contents {
+        capacity: bytes.saturating_sub(40).saturating_sub(layers.saturating_mul(16)),
+        layers,
+        items: field("Number of items inserted")?,
+        bytes,
+        deletes: field("Number of items deleted")?,
+    })
 }
 
 // A walk over the keys of a server that finds its filters, one SCAN at a time. `watch` and `web` repeat it to find new
@@ -108,8 +138,8 @@ impl Walk {
         self.begun.elapsed()
     }
 
-    /// Scans some keys of the next node and returns the filters among them. The types of `is_known` keys are not queried again. After an
-    /// error, the next step tries the same keys again.
+    /// Scans some keys of the next node and returns the Bloom filters among them. The types of `is_known` keys are not queried again. After
+    /// an error, the next step tries the same keys again.
     pub fn step(
         &mut self,
         server: &mut Server,
@@ -125,7 +155,7 @@ impl Walk {
         let looked_at = keys.len() as u64;
         let (mut filters, unknown): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| is_known(key));
         for (key, name) in unknown.iter().zip(types(server, &unknown)?) {
-            if is_filter(&name) {
+            if is_bloom_filter(&name) {
                 filters.push(key.clone());
             }
         }

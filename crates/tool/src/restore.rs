@@ -15,9 +15,9 @@ use serde_json::json;
 
 use crate::archive::catalogue::{Catalogue, Entry, Listing, Row};
 use crate::archive::file::Input;
-use crate::archive::{Contents, Event, ReadMode, Reader};
+use crate::archive::{Contents, Event, Head, ReadMode, Reader};
 use crate::exit::Signals;
-use crate::keys::{contents, is_filter, types};
+use crate::keys::{CUCKOO, command, contents, is_filter, types};
 use crate::names::{counted, in_database};
 use crate::progress::Bar;
 use crate::report::some;
@@ -96,9 +96,10 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         "{name} has no filters, so nothing was restored. If this is intended, use --allow-empty"
     );
     let mut server = Server::connect(options)?;
-    let has_records = chosen.iter().any(|chosen| chosen.entry.head.mode == ReadMode::Records);
     // The error for an unknown command quotes its arguments, which are binary here.
-    server.require_command(if has_records { "BF.LOADCHUNK" } else { "BF.INFO" })?;
+    for name in chosen.iter().map(|chosen| loading_command(&chosen.entry.head)).collect::<BTreeSet<_>>() {
+        server.require_command(&name)?;
+    }
     check_targets(&mut server, &chosen, arguments.replace)?;
     if arguments.replace && !arguments.allow_empty {
         check_losses(&mut server, &chosen)?;
@@ -146,6 +147,11 @@ fn remark(entry: &Entry) -> &'static str {
 /// Returns the name and the number of shards, if the entry is the `NAME:shards` key of a sharded filter.
 fn sharded(chosen: &Chosen<'_>) -> Option<(Vec<u8>, u32)> {
     Some((sharded_name(&chosen.target)?.to_vec(), chosen.entry.shards?))
+}
+
+/// Returns the command that loads this filter, or reads it after RESTORE.
+fn loading_command(head: &Head) -> String {
+    command(&head.type_name, if head.mode == ReadMode::Records { "LOADCHUNK" } else { "INFO" })
 }
 
 /// Checks, before anything is written, that all databases exist, and that all keys are free or may be replaced.
@@ -222,8 +228,8 @@ fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
     for some in batches(&empty) {
         select(server, some)?;
         let keys: Vec<_> = some.iter().map(|chosen| chosen.target.clone()).collect();
-        for (key, items) in keys.iter().zip(server.ask_of_each(&["BF.CARD"], &keys)?) {
-            let items: u64 = from_redis_value(items)?;
+        for (key, card) in keys.iter().zip(server.replies_of_each(&["BF.CARD"], &keys)?) {
+            let items = items(server, key, card)?;
             ensure!(
                 items == 0,
                 "`{}`{} is empty in the file and has {} on the server: it is not replaced. \
@@ -235,6 +241,14 @@ fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the number of items in the filter of a key, whose reply to BF.CARD is an error for a cuckoo filter.
+fn items(server: &mut Server, key: &[u8], card: Value) -> Result<u64> {
+    if matches!(&card, Value::ServerError(error) if error.code() == "WRONGTYPE") {
+        return Ok(contents(CUCKOO, &server.ask(cmd("CF.INFO").arg(key), key)?)?.items);
+    }
+    Ok(from_redis_value(server.checked(card, key)?)?)
 }
 
 struct Restore<'a> {
@@ -447,7 +461,9 @@ impl<'a> Loading<'a> {
             restore.arg(&self.temporary).arg(ABANDONED_AFTER_MS).arg(payload);
             server.ask(&restore, &self.temporary)?;
         }
-        let contents = contents(&server.ask(cmd("BF.INFO").arg(&self.temporary), &self.temporary)?)?;
+        let type_name = &self.chosen.entry.head.type_name;
+        let info = cmd(&command(type_name, "INFO")).arg(&self.temporary).to_owned();
+        let contents = contents(type_name, &server.ask(&info, &self.temporary)?)?;
         self.compare(contents)?;
         self.put_in_place(server)?;
         Ok(contents)
@@ -462,7 +478,11 @@ impl<'a> Loading<'a> {
             return Ok(());
         }
         let mut commands = Pipeline::new();
-        commands.cmd("BF.LOADCHUNK").arg(&self.temporary).arg(iterator).arg(data);
+        commands
+            .cmd(&command(&self.chosen.entry.head.type_name, "LOADCHUNK"))
+            .arg(&self.temporary)
+            .arg(iterator)
+            .arg(data);
         if self.renewed.is_none_or(|renewed| renewed.elapsed() > RENEWED_AFTER) {
             commands.cmd("PEXPIRE").arg(&self.temporary).arg(ABANDONED_AFTER_MS);
             self.renewed = Some(Instant::now());
@@ -471,10 +491,10 @@ impl<'a> Loading<'a> {
     }
 
     /// Compares the loaded filter with the file. A filter that changed during its dump is not compared, because the dump may mix its
-    /// states. A filter that forgets may have fewer items by now.
+    /// states. A filter that forgets may have fewer items by now. Of a cuckoo filter, equal figures do not exclude an add and a delete.
     fn compare(&self, now: Contents) -> Result<()> {
         let (head, recorded) = (&self.chosen.entry.head, self.chosen.entry.after);
-        if head.before != recorded {
+        if head.before != recorded || head.type_name == CUCKOO && head.mode == ReadMode::Dump {
             return Ok(());
         }
         let shape = |contents: Contents| (contents.capacity, contents.layers);

@@ -188,14 +188,17 @@ fn info(server: &mut Server, name: &str, is_json: bool) -> Result<()> {
     let mut shards = Vec::with_capacity(keys.len());
     for ((key, info), memory) in keys.iter().zip(infos).zip(memory) {
         let bytes = from_redis_value::<Option<u64>>(memory)?.unwrap_or_default();
-        shards.push(Shard { node: server.node_of_key(key)?, contents: Contents { bytes, ..contents(&info)? } });
+        shards.push(Shard {
+            node: server.node_of_key(key)?,
+            contents: Contents { bytes, ..contents("bloomgate", &info)? },
+        });
     }
     if is_json { say(&as_json(name, &shards).to_string()) } else { say(&table(&shards)) }
 }
 
 fn as_json(name: &str, shards: &[Shard]) -> serde_json::Value {
     let rows = shards.iter().zip(0..).map(|(shard, number): (_, u32)| {
-        let Shard { node, contents: Contents { items, capacity, layers, bytes } } = shard;
+        let Shard { node, contents: Contents { items, capacity, layers, bytes, .. } } = shard;
         json!({"shard": number, "node": node, "items": items, "capacity": capacity, "layers": layers, "bytes": bytes})
     });
     json!({"name": name, "shards": rows.collect::<Vec<_>>()})

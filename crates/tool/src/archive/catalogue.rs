@@ -180,7 +180,7 @@ impl Row {
     }
 
     fn json(&self) -> Value {
-        let Contents { capacity, layers, items, bytes } = self.contents;
+        let Contents { capacity, layers, items, bytes, .. } = self.contents;
         json!({
             "database": self.database,
             "key": escaped(&self.key),
@@ -227,7 +227,7 @@ mod tests {
             kind: "native".to_owned(),
             mode,
             ttl_ms: if mode == ReadMode::Dump { Some(5) } else { None },
-            before: Contents { capacity: 1, layers: 2, items: 3, bytes: 4 },
+            before: Contents { capacity: 1, layers: 2, items: 3, bytes: 4, deletes: 0 },
         };
         writer.filter(&head(b"void", ReadMode::Records)).unwrap();
         writer.part(1, b"of no use").unwrap();

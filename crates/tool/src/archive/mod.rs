@@ -13,16 +13,16 @@
 //! tag 6, the last         u64 filters, void ones included | u64 parts | u64 uncompressed bytes of data
 //!
 //! text      u32 length | bytes
-//! contents  u64 capacity | u64 layers | u64 items | u64 bytes, as BF.INFO reports them
+//! contents  u64 capacity | u64 layers | u64 items | u64 bytes, as BF.INFO or CF.INFO reports them
 //! ```
 //! All integers are little-endian. A checksum is the CRC-32 (IEEE) of everything before it in the file except other checksums:
 //! the CRC of bytes followed by their own CRC is a constant. So a missing, repeated or misplaced record is detected, like a
 //! damaged byte.
 //!
-//! `how` is 1 if the parts are the records of BF.SCANDUMP, which BF.LOADCHUNK takes with their iterators in this order, and 2 if
-//! their concatenation is the reply to DUMP, which RESTORE takes. It is 3 for the key `NAME:shards` of a sharded filter: its only
-//! part is the number of shards in decimal digits, and all shards precede it. `compression` is 0 for none, or 1 for a zstd frame.
-//! A time to live of 2^64 - 1 means none. No body is longer than 64 MiB.
+//! `how` is 1 if the parts are the records of BF.SCANDUMP, which BF.LOADCHUNK takes with their iterators in this order, or of CF.SCANDUMP
+//! for CF.LOADCHUNK if the type is `MBbloomCF`, and 2 if their concatenation is the reply to DUMP, which RESTORE takes. It is 3 for the key
+//! `NAME:shards` of a sharded filter: its only part is the number of shards in decimal digits, and all shards precede it. `compression` is 0
+//! for none, or 1 for a zstd frame. A time to live of 2^64 - 1 means none. No body is longer than 64 MiB.
 
 pub mod catalogue;
 pub mod file;
@@ -53,7 +53,7 @@ const PACKED_ZSTD: u8 = 1;
 /// The method by which a filter's data was read and is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
-    /// BF.SCANDUMP and BF.LOADCHUNK.
+    /// BF.SCANDUMP and BF.LOADCHUNK, or CF.SCANDUMP and CF.LOADCHUNK.
     Records,
     /// DUMP and RESTORE.
     Dump,
@@ -61,13 +61,15 @@ pub enum ReadMode {
     Shards,
 }
 
-/// The figures of a filter, as BF.INFO reports them.
+/// The figures of a filter, as BF.INFO or CF.INFO reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     pub capacity: u64,
     pub layers: u64,
     pub items: u64,
     pub bytes: u64,
+    /// Items deleted from a cuckoo filter since it was compacted. The file does not contain this number.
+    pub deletes: u64,
 }
 
 /// The first record of a filter.
@@ -78,7 +80,7 @@ pub struct Head {
     pub key: Vec<u8>,
     /// The reply to TYPE, such as `bloomgate`.
     pub type_name: String,
-    /// The kind of filter: `native`, `windowed`, `counting`, `cuckoo`, `redisbloom` or `valkey-bloom`.
+    /// The kind of filter: `native`, `windowed`, `counting`, `cuckoo`, `redisbloom`, `redisbloom-cuckoo` or `valkey-bloom`.
     pub kind: String,
     /// The method by which its data was read.
     pub mode: ReadMode,
@@ -133,7 +135,8 @@ impl<'a> Body<'a> {
     }
 
     fn contents(&mut self) -> Result<Contents> {
-        Ok(Contents { capacity: self.u64()?, layers: self.u64()?, items: self.u64()?, bytes: self.u64()? })
+        let (capacity, layers, items, bytes) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
+        Ok(Contents { capacity, layers, items, bytes, deletes: 0 })
     }
 
     fn head(&mut self) -> Result<Head> {
@@ -500,6 +503,6 @@ fn put_text(body: &mut Vec<u8>, text: &[u8]) -> io::Result<()> {
 }
 
 fn put_contents(body: &mut Vec<u8>, contents: Contents) {
-    let Contents { capacity, layers, items, bytes } = contents;
+    let Contents { capacity, layers, items, bytes, .. } = contents;
     [capacity, layers, items, bytes].iter().for_each(|number| body.extend(number.to_le_bytes()));
 }

@@ -1,4 +1,4 @@
-//! Compares the filters of two servers: the figures of BF.INFO, then every byte of their data, record by record. RedisBloom and bloomgate
+//! Compares the filters of two servers: the figures of BF.INFO or CF.INFO, then every byte of their data, record by record. RedisBloom and bloomgate
 //! return the same bytes for equal filters of RedisBloom's layout. The comparison needs memory for one record of each server, not for
 //! a whole filter, except in valkey-bloom's layout.
 
@@ -130,9 +130,10 @@ impl Comparison {
 
 const CHANGED: &str = "changed while it was compared: compare again while writes are paused (CLIENT PAUSE)";
 
-/// The figures of BF.INFO that are equal for equal filters.
-const fn figures(contents: Contents) -> [(&'static str, u64); 3] {
-    [("capacity", contents.capacity), ("layers", contents.layers), ("items", contents.items)]
+/// The figures of BF.INFO and CF.INFO that are equal for equal filters.
+const fn figures(contents: Contents) -> [(&'static str, u64); 4] {
+    let Contents { capacity, layers, items, deletes, .. } = contents;
+    [("capacity", capacity), ("layers", layers), ("items", items), ("deletes", deletes)]
 }
 
 fn state(begin: &Attempt<Head>) -> String {

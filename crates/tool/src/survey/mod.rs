@@ -23,9 +23,9 @@ const DIFFERENCES_SHOWN: usize = 20;
 const NOTES: &str = "\
 All databases are searched, unless -n or the URL names one. With --beside, name a database of both servers or of neither.
 
-Filters are equal if their type, capacity, layers and items are equal, both or neither expire, and every byte of BF.SCANDUMP is
-equal, or of DUMP for valkey-bloom's layout. Both servers send all filters, in records of at most 16 MiB. A filter that is written
-meanwhile cannot be compared: see CLIENT PAUSE.
+Filters are equal if their type, capacity, layers and items are equal, both or neither expire, and every byte of BF.SCANDUMP or
+CF.SCANDUMP is equal, or of DUMP for valkey-bloom's layout and empty cuckoo filters. Both servers send all filters, in records
+of at most 16 MiB. A filter that is written meanwhile cannot be compared: see CLIENT PAUSE.
 
 Exits with status 1 if there are keys that bloomgate cannot load, or if the two servers differ in a filter.";
 
@@ -48,8 +48,6 @@ enum Kind {
     Filter,
     /// Another module's value: a snapshot that holds one does not load without that module.
     Foreign,
-    /// RedisBloom's cuckoo filters, which bloomgate loads. They are not compared.
-    Cuckoo,
     /// A built-in type.
     Plain,
 }
@@ -57,7 +55,6 @@ enum Kind {
 fn kind(name: &str) -> Kind {
     match name {
         name if is_filter(name) => Kind::Filter,
-        "MBbloomCF" => Kind::Cuckoo,
         "string" | "list" | "set" | "zset" | "hash" | "stream" | "vectorset" | "none" => Kind::Plain,
         _ => Kind::Foreign,
     }
@@ -139,7 +136,7 @@ impl Survey {
             found.bytes += from_redis_value::<Option<u64>>(bytes)?.unwrap_or(0);
             match (kind, &mut self.comparison) {
                 (Kind::Filter, Some(comparison)) => comparison.compare(server, key)?,
-                (Kind::Filter, None) | (Kind::Cuckoo | Kind::Plain, _) => {}
+                (Kind::Filter, None) | (Kind::Plain, _) => {}
                 (Kind::Foreign, _) => found.names.push(shown(key)),
             }
         }
@@ -215,10 +212,9 @@ mod tests {
 
     #[test]
     fn types_of_other_modules_are_distinguished_from_filters_and_built_in_types() {
-        for name in ["bloomgate", "MBbloom--", "bloomfltr"] {
+        for name in ["bloomgate", "MBbloom--", "bloomfltr", "MBbloomCF"] {
             assert!(kind(name) == Kind::Filter);
         }
-        assert!(kind("MBbloomCF") == Kind::Cuckoo);
         for name in ["CMSk-TYPE", "TopK-TYPE", "TDIS-TYPE", "ReJSON-RL"] {
             assert!(kind(name) == Kind::Foreign);
         }
