@@ -13,6 +13,7 @@ mod cuckoo;
 mod exchange;
 mod extremes;
 mod moving;
+mod registration;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
