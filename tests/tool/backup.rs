@@ -384,6 +384,22 @@ fn cuckoo_filters_are_restored_unchanged_and_compared() {
     });
 }
 
+/// Each server has its own version of the payloads of DUMP, which copies these filters.
+#[test]
+fn every_server_restores_the_dumps_of_every_other() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        server.connect().pipeline(&["CF.RESERVE empty 100", "BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b"]);
+        backup(&server, &["--all"], &files.path("file")).success();
+        on_every_server(|program| {
+            let other = Server::start(program);
+            restore(&other, &[], &files.path("file")).success();
+            let mut there = other.connect();
+            assert_eq!((there.run("BF.CARD valkey"), there.run("CF.EXISTS empty a")), (integer(2), integer(0)));
+        });
+    });
+}
+
 /// Deletes compact a cuckoo filter: its newest items move to older layers, which a dump reads first.
 #[test]
 fn the_copy_of_a_changing_cuckoo_filter_has_every_member() {

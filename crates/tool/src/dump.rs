@@ -14,6 +14,11 @@ use crate::server::{Server, shown};
 /// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
 const DUMP_BYTES_MAX: u64 = 512 << 20;
 
+/// The end of a payload of DUMP: the version of the snapshot format, then a checksum.
+pub const FOOTER_BYTES: usize = 10;
+/// The version of Redis 5 to 6.2. Later servers accept it, and a module's value is the same in later versions.
+const PORTABLE_VERSION: u16 = 9;
+
 /// A result, or the reason why the filter cannot be read any further.
 pub type Attempt<T> = std::result::Result<T, Absent>;
 
@@ -113,6 +118,21 @@ pub fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<P
     };
     let (iterator, data) = if is_dump { (0, from_redis_value(part)?) } else { from_redis_value(part)? };
     Ok(Ok(Part { iterator, data, contents: contents(&head.type_name, &info)? }))
+}
+
+/// Makes a payload of DUMP acceptable to servers older than the first one, and to those of another family: they refuse unknown versions.
+pub fn make_portable(payload: &mut Vec<u8>) {
+    payload.truncate(payload.len().saturating_sub(FOOTER_BYTES));
+    payload.extend(PORTABLE_VERSION.to_le_bytes());
+    payload.extend(crc64(payload).to_le_bytes());
+}
+
+/// Redis's CRC-64: polynomial 0xad93d23594c935a9 (Jones), reflected, no inversion at either end.
+fn crc64(bytes: &[u8]) -> u64 {
+    const REFLECTED: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(crc ^ u64::from(byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ REFLECTED } else { crc >> 1 })
+    })
 }
 
 /// Returns the replies to commands about a key. An error counts as a reply.

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::archive::catalogue::{Catalogue, Entry, Listing, Row};
 use crate::archive::file::Input;
 use crate::archive::{Contents, Event, Head, ReadMode, Reader};
+use crate::dump::make_portable;
 use crate::exit::Signals;
 use crate::keys::{CUCKOO, command, contents, is_filter, types};
 use crate::names::{counted, in_database};
@@ -456,7 +457,8 @@ impl<'a> Loading<'a> {
             }
         }
         if self.chosen.entry.head.mode == ReadMode::Dump {
-            let payload = std::mem::take(&mut self.payload);
+            let mut payload = std::mem::take(&mut self.payload);
+            make_portable(&mut payload);
             let mut restore = cmd("RESTORE");
             restore.arg(&self.temporary).arg(ABANDONED_AFTER_MS).arg(payload);
             server.ask(&restore, &self.temporary)?;

@@ -11,15 +11,13 @@ use anyhow::Result;
 use indicatif::HumanCount;
 
 use crate::archive::{Contents, Head, ReadMode};
-use crate::dump::{self, Absent, Attempt, Part};
+use crate::dump::{self, Absent, Attempt, FOOTER_BYTES, Part};
 use crate::keys::{for_each_key, is_filter, types};
 use crate::server::Server;
 
 /// How often differing filters are compared again, and the pause before each time: a replica may lag behind.
 const RETRIES: usize = 2;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The end of a DUMP payload: the version of the snapshot format, which may differ between servers, and a checksum.
-const FOOTER_BYTES: usize = 10;
 /// The checksum of a native record other than the header. It covers the iterator, which contains a number that differs between servers.
 const CHECKSUM: Range<usize> = 1..5;
 
