@@ -301,8 +301,16 @@ def judge(*words: str) -> None:
     ])
 
 
+CONFIGURATIONS: dict[str, dict[str, list[str]]] = {
+    # A native filter has another size than RedisBloom's.
+    "": {"go-redis": ["BFInfoSize"]},
+    "bf.layout redisbloom": {},
+}
+"""Lines of a server's configuration for the libraries' own tests, and by library the tests to omit because they assert other numbers."""
+
+
 def libraries(*words: str) -> None:
-    """redis-py with its own published tests, valkey-py, node-redis, redis-cli, and the programs of tests/clients/libraries"""
+    """redis-py, go-redis, Jedis and node-redis with their own tests, valkey-py, redis-cli, and the programs of tests/clients/libraries"""
     no_words(words)
     tests, home = ROOT / "tests/clients", TARGET / "clients"
     require("client libraries", "redis-cli")
@@ -328,19 +336,37 @@ def libraries(*words: str) -> None:
     os.environ.update(PYTHONPYCACHEPREFIX=str(home / "cache"), BLOOMGATE_NODE=str(home / "node"), BLOOMGATE_CLIENTS=str(home))
     pytest = [interpreter, "-m", "pytest", "-q", "-rsx", "-p", "no:cacheprovider"]
     configured = [*pytest, "-c", tests / "python/pytest.ini"]
-    with_server = [interpreter, tests / "python/server.py"]
-    url = "redis://127.0.0.1:{port}?socket_timeout=120"
-    published = [*with_server, *pytest, "-p", "no:warnings", "-p", "published_suite", "-k", "bf_ or cf_ or test_create", "--redis-url", url, "--redis-mod-url", url]
     for number, server in enumerate(servers()):
         use_server("Client libraries", server)
         run(*configured, tests / "python")
         run("node", "--test", "--test-reporter", "spec", *sorted((tests / "node").glob("*.test.mjs")))
-        for protocol, legacy in (("2", "true"), ("3", "true"), ("3", "false")):
-            print(f"redis-py's own tests in RESP{protocol}, legacy_responses {legacy}")
-            words = ("--protocol", protocol, "--legacy-responses", legacy, "tests/test_bloom.py", "tests/test_asyncio/test_bloom.py")
-            run(*published, *words, cwd=source, PYTHONPATH=tests / "python")
+        for lines, omitted in CONFIGURATIONS.items():
+            print(f"The libraries' own tests, {lines or 'default configuration'}", flush=True)
+            own_tests(home, pytest, lines, omitted)
         if number == 0:
             run(*configured, tests / "libraries", PYTHONPATH=tests / "python")
+
+
+def own_tests(home: Path, pytest: list[object], lines: str, omitted: dict[str, list[str]]) -> None:
+    """Runs the libraries' own tests of BF and CF methods with a server that has these lines of configuration. No package contains the tests of
+    Jedis and node-redis, so tests/clients/suites repeats their cases."""
+    tests, environment = ROOT / "tests/clients", {"BLOOMGATE_LINES": lines}
+    with_server = [pytest[0], tests / "python/server.py"]
+    url = "redis://127.0.0.1:{port}?socket_timeout=120"
+    chosen = " and not ".join(["(bf_ or cf_ or test_create)", *omitted.get("redis-py", [])])
+    redis_py = [*with_server, *pytest, "-p", "no:warnings", "-p", "published_suite", "-k", chosen, "--redis-url", url, "--redis-mod-url", url]
+    for protocol, legacy in (("2", "true"), ("3", "true"), ("3", "false")):
+        print(f"redis-py in RESP{protocol}, legacy_responses {legacy}", flush=True)
+        words = ("--protocol", protocol, "--legacy-responses", legacy, "tests/test_bloom.py", "tests/test_asyncio/test_bloom.py")
+        run(*redis_py, *words, cwd=home / "python/redis-py", PYTHONPATH=tests / "python", **environment)
+    if (home / "go/installed").exists():
+        words = ("-ginkgo.no-color", "-ginkgo.focus=(bloom|cuckoo) should", *(f"-ginkgo.skip={name}" for name in omitted.get("go-redis", [])))
+        run(*with_server, "env", "BLOOMGATE_ADDRESS=127.0.0.1:{port}", home / "go/suite.test", *words, **environment)
+    if (home / "java/installed").exists():
+        print("Jedis", flush=True)
+        words = (tests / "suites/CuckooFilters.java", "{port}", *omitted.get("Jedis", []))
+        run(*with_server, "java", "-cp", f"{home}/java/lib/*", *words, **environment)
+    run("node", "--test", "--test-reporter", "spec", tests / "suites/cuckoo.test.mjs", **environment)
 
 
 def copy_go_libraries(home: Path, source: Path) -> None:
@@ -351,6 +377,11 @@ def copy_go_libraries(home: Path, source: Path) -> None:
     for name in ("go.mod", "go.sum"):
         shutil.copy(source / name, home)
     run("go", "mod", "download", cwd=home)
+    (home / "suite").mkdir(exist_ok=True)
+    published = Path(output("go", "list", "-m", "-f", "{{.Dir}}", "github.com/redis/go-redis/v9", cwd=home)) / "probabilistic_test.go"
+    for file in (published, ROOT / "tests/clients/suites/suite_test.go"):
+        shutil.copyfile(file, home / "suite" / file.name)
+    run("go", "test", "-c", "-o", "suite.test", "./suite", cwd=home)
 
 
 def copy_java_libraries(home: Path, source: Path) -> None:

@@ -1,5 +1,6 @@
 // A server for a test: started in a fresh directory on a free port, and stopped with the test. `BLOOMGATE_SERVER` names the
-// server's program, `BLOOMGATE_MODULE` the module; `scripts/test --only libraries` sets both.
+// server's program, `BLOOMGATE_MODULE` the module; `scripts/test --only libraries` sets both. `BLOOMGATE_LINES` has more lines of
+// configuration.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -40,7 +41,7 @@ export async function startServer(test) {
   for (let attempt = 0; attempt < 20; attempt++) {
     const port = await freePort();
     const lines = ["bind 127.0.0.1", `port ${port}`, 'save ""', `dir ${folder}`, "enable-debug-command yes"];
-    lines.push(`loadmodule ${fromEnvironment("BLOOMGATE_MODULE")}`, "");
+    lines.push(process.env.BLOOMGATE_LINES ?? "", `loadmodule ${fromEnvironment("BLOOMGATE_MODULE")}`, "");
     writeFileSync(join(folder, "redis.conf"), lines.join("\n"));
     const [program, ...words] = [...WITH_PARENT, fromEnvironment("BLOOMGATE_SERVER"), join(folder, "redis.conf")];
     const output = openSync(log, "w");

@@ -1,6 +1,6 @@
 """A server for a test: started in a fresh directory on a free port, stopped and restarted as the test requires, and stopped
 at its end. `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_MODULE` the module; `scripts/test --only libraries` sets both.
-`server.py COMMAND...` runs a command with such a server."""
+`server.py COMMAND...` runs a command with such a server, which also has the lines of configuration in `BLOOMGATE_LINES`."""
 
 import os
 import random
@@ -146,7 +146,7 @@ def version(client):
 
 def run_with_a_server(command):
     """Runs a command with each `{port}` in its arguments replaced by a server's port. Returns its exit status."""
-    server = Server().start()
+    server = Server(*os.environ.get("BLOOMGATE_LINES", "").splitlines()).start()
     try:
         return subprocess.call([word.replace("{port}", str(server.port)) for word in command])
     finally:
