@@ -3,16 +3,21 @@
 import contextlib
 import io
 import itertools
+import multiprocessing
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import textwrap
+import uuid
+from multiprocessing import connection
 from pathlib import Path
 
 import pytest
 
-from server import PATIENCE
+from server import PATIENCE, eventually
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "jobs.md"
@@ -91,6 +96,114 @@ def test_a_killed_crawler_loses_no_link(server):
     assert len(fetched) <= len(pages) + kills, "only pages whose worker was killed are fetched again"
     left = server.client().keys("{killed}:*")
     assert left == [b"{killed}:seen"]
+
+
+def defined_by(recipe, server):
+    """Runs the definitions of the recipe whose heading begins with these words. Returns its names."""
+    (code, _), = (CODE_AND_OUTPUT.findall(text)[0] for text in RECIPES if text.startswith(recipe))
+    names = {}
+    exec(code.rpartition("\n\n")[0].replace("redis.Redis()", patient(server)), names)
+    return names
+
+
+LEASE_MS = 3000
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def consume(server, name):
+    """A worker on the stream `mail`, which dies in one of 40 works and after one of 40 messages, unless its name is "immortal". The
+    work counts the message."""
+    names, rng = defined_by("Each message once", server), random.Random(name)
+    client, handle = names["client"], names["handle"]
+
+    def may_die():
+        if name != "immortal" and rng.random() < 1 / 40:
+            die()
+
+    def work(message):
+        may_die()
+        client.hincrby("works", message)
+
+    while client.xlen("mail"):
+        _, entries, *_ = client.xautoclaim("mail", "workers", name, LEASE_MS // 3)
+        if not entries:
+            streams = client.xreadgroup("workers", name, {"mail": ">"}, count=1, block=100)
+            entries = streams[0][1] if streams else []
+        for entry, fields in entries:
+            if handle(fields[b"id"].decode(), work, LEASE_MS):
+                may_die()
+                client.xdel("mail", entry)
+
+
+def test_messages_that_are_delivered_twice_to_dying_workers_are_processed_once(server):
+    client = server.client()
+    for number in range(6000):
+        client.xadd("mail", {"id": f"message-{number // 2}"})
+    client.xgroup_create("mail", "workers", 0)
+    fork = multiprocessing.get_context("fork")
+    workers, deaths = [], 0
+    try:
+        for number in itertools.count():
+            # The last deliveries must not wait for one worker after the other.
+            name = str(number) if deaths < 174 else "immortal"
+            workers.append(fork.Process(target=consume, args=(server, name)))
+            workers[-1].start()
+            if len(workers) < 4:
+                continue
+            sentinels = connection.wait([worker.sentinel for worker in workers])
+            ended = [worker for worker in workers if worker.sentinel in sentinels]
+            for worker in ended:
+                worker.join()
+            if any(worker.exitcode == 0 for worker in ended):
+                break
+            assert {worker.exitcode for worker in ended} == {-signal.SIGKILL}
+            deaths += len(ended)
+            workers = [worker for worker in workers if worker not in ended]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
+    assert deaths >= 174
+    works = client.hgetall("works")
+    assert len(works) == 3000
+    assert set(works.values()) == {b"1"}
+    assert client.bf().card("{mail}:done") == 3000
+
+
+def test_the_work_is_repeated_if_its_worker_dies_before_the_message_is_done(server):
+    client, handle = server.client(), defined_by("Each message once", server)["handle"]
+
+    def work_and_die(message):
+        client.incr(message)
+        die()
+
+    worker = multiprocessing.get_context("fork").Process(target=handle, args=("m", work_and_die, 60_000))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == -signal.SIGKILL
+    assert handle("m", client.incr) is False, "the claim of the dead worker holds"
+    client.pexpire("{mail}:claim:m", 1)
+    eventually("the end of the claim", lambda: handle("m", client.incr))
+    assert handle("m", client.incr) is True
+    assert client.get("m") == b"2"
+
+
+def test_a_message_takes_a_tenth_of_a_key(server):
+    client, options = server.client(), defined_by("Each message once", server)["DONE"]
+    # An eighth bucket begins after seven days.
+    for bucket in range(8):
+        if bucket:
+            client.execute_command("BF.ROTATE", "done")
+        for first in range(0, 142_000, 1000):
+            items = (f"{bucket}:{number}" for number in range(first, first + 1000))
+            client.execute_command("BF.INSERT", "done", *options, "ITEMS", *items)
+    assert client.memory_usage("done") < 11 * 1_000_000
+    client.set(f"done:{uuid.uuid4()}", 1, nx=True, ex=604_800)
+    (key,) = client.keys("done:*")
+    assert client.memory_usage(key) > 60, "and as much again in the tables of keys and of times to live"
 
 
 def test_the_page_has_its_recipes():
