@@ -8,6 +8,7 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -32,7 +33,8 @@ def patient(server):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.partition(":")[0].partition("\n")[0])
-def test_the_code_of_a_recipe_prints_the_shown_output_and_runs_again(recipe, server):
+def test_the_code_of_a_recipe_prints_the_shown_output_and_runs_again(recipe, server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for a recipe that writes a file
     (code, said), = CODE_AND_OUTPUT.findall(recipe)
     assert code.count("redis.Redis()") == 1
     code = code.replace("redis.Redis()", patient(server))
@@ -204,6 +206,30 @@ def test_a_message_takes_a_tenth_of_a_key(server):
     client.set(f"done:{uuid.uuid4()}", 1, nx=True, ex=604_800)
     (key,) = client.keys("done:*")
     assert client.memory_usage(key) > 60, "and as much again in the tables of keys and of times to live"
+
+
+def test_the_index_decides_about_every_row_that_the_filter_lacks(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = defined_by("Insert once", server)
+    insert, database = names["insert"], names["database"]
+
+    # Another program has inserted a row; a batch has a row twice.
+    with database:
+        database.execute("INSERT INTO users VALUES ('other')")
+    assert insert("other", "new", "new") == (3, 1)
+    assert insert("other", "new") == (0, 0)
+
+    # A row of a transaction that fails is not known.
+    database.execute("CREATE TRIGGER refusal BEFORE INSERT ON users BEGIN SELECT RAISE(ROLLBACK, 'refused'); END")
+    with pytest.raises(sqlite3.IntegrityError):
+        insert("later")
+    database.execute("DROP TRIGGER refusal")
+    assert insert("later") == (1, 1)
+
+    # The lost filter is created again with its rate.
+    server.client().flushall()
+    assert insert("later") == (1, 0)
+    assert float(server.client().execute_command("BF.INFO", "emails", "ERROR")) == pytest.approx(1e-9)
 
 
 def test_the_page_has_its_recipes():
