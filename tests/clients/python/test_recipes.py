@@ -232,6 +232,22 @@ def test_the_index_decides_about_every_row_that_the_filter_lacks(server, tmp_pat
     assert float(server.client().execute_command("BF.INFO", "emails", "ERROR")) == pytest.approx(1e-9)
 
 
+def test_first_visits_are_recognised_and_counted(server):
+    names, client, visitors = defined_by("Daily visitors", server), server.client(), [f"visitor-{number}" for number in range(3000)]
+    firsts = [names["is_first_visit"](visitor, "today") for visitor in visitors]
+    assert not any(names["is_first_visit"](visitor, "today") for visitor in visitors)
+    assert 2980 <= sum(firsts) == client.bf().card("visitors:today")
+    assert client.ttl("visitors:today") > 39 * 86400
+
+
+@pytest.mark.parametrize("words", [["WINDOW", 86400], ["WINDOW", 86400, "SLIDING"], ["ROLLING"]], ids=str)
+def test_first_visits_are_recognised_without_days(words, server):
+    names = defined_by("Daily visitors", server)
+    names["DAY"][4:] = words
+    assert [names["is_first_visit"](visitor, "all") for visitor in ("ann", "bob", "ann")] == [True, True, False]
+    assert server.client().ttl("visitors:all") == -1
+
+
 def test_the_page_has_its_recipes():
     assert len(RECIPES) >= 4
 
