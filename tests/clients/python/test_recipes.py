@@ -47,6 +47,14 @@ def test_the_code_of_a_recipe_prints_the_shown_output_and_runs_again(recipe, ser
     assert second.getvalue().count("\n") == said.count("\n")
 
 
+def defined_by(recipe, server):
+    """Runs the definitions of the recipe whose heading begins with these words. Returns its names."""
+    (code, _), = (CODE_AND_OUTPUT.findall(text)[0] for text in RECIPES if text.startswith(recipe))
+    names = {}
+    exec(code.rpartition("\n\n")[0].replace("redis.Redis()", patient(server)), names)
+    return names
+
+
 # Runs one worker of the crawler on a site of 400 pages, and prints each page as it is fetched. A fetch ends with a line of
 # the standard input or with its end, so a worker that is killed is in the middle of a crawl.
 CRAWLER = """
@@ -100,12 +108,37 @@ def test_a_killed_crawler_loses_no_link(server):
     assert left == [b"{killed}:seen"]
 
 
-def defined_by(recipe, server):
-    """Runs the definitions of the recipe whose heading begins with these words. Returns its names."""
-    (code, _), = (CODE_AND_OUTPUT.findall(text)[0] for text in RECIPES if text.startswith(recipe))
-    names = {}
-    exec(code.rpartition("\n\n")[0].replace("redis.Redis()", patient(server)), names)
-    return names
+def test_a_crawler_that_ends_before_any_of_its_commands_loses_no_link(server):
+    for commands in itertools.count():
+        names = defined_by("A crawler", server)
+        client, fetched, allowed = names["client"], [], iter(range(commands))
+        client.flushall()
+        send = client.execute_command
+
+        def send_or_end(*words, **options):
+            if next(allowed, None) is None:
+                raise KeyboardInterrupt
+            return send(*words, **options)
+
+        client.execute_command = send_or_end
+        try:
+            fetched += names["crawl"]("ended", "worker-1")
+            break
+        except KeyboardInterrupt:
+            client.execute_command = send
+            fetched += names["crawl"]("ended", "worker-1")
+        assert sorted(fetched) == sorted(names["web"])
+    assert commands > 10
+
+
+def test_a_crawl_continues_after_its_server_was_killed(start):
+    server, fetched = start("appendonly yes", "appendfsync always"), []
+    for pages in range(4):
+        fetched += itertools.islice(defined_by("A crawler", server)["crawl"]("continued", "worker-1"), pages)
+        server.restart()
+    names = defined_by("A crawler", server)
+    fetched += names["crawl"]("continued", "worker-1")
+    assert sorted(fetched) == sorted(names["web"]), "every page once, and none again"
 
 
 LEASE_MS = 3000
