@@ -35,6 +35,7 @@ def patient(server):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.partition(":")[0].partition("\n")[0])
 def test_the_code_of_a_recipe_prints_the_shown_output_and_runs_again(recipe, server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # for a recipe that writes a file
+    server.client().config_set("bf.auto-create", "no")
     (code, said), = CODE_AND_OUTPUT.findall(recipe)
     assert code.count("redis.Redis()") == 1
     code = code.replace("redis.Redis()", patient(server))
