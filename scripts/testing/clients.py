@@ -310,7 +310,7 @@ CONFIGURATIONS: dict[str, dict[str, list[str]]] = {
 
 
 def libraries(*words: str) -> None:
-    """redis-py, go-redis, Jedis and node-redis with their own tests, valkey-py, redis-cli, and the programs of tests/clients/libraries"""
+    """redis-py, go-redis, Jedis and node-redis with their own tests, valkey-py, redis-cli, the programs of tests/clients/libraries, examples/webmagic"""
     no_words(words)
     tests, home = ROOT / "tests/clients", TARGET / "clients"
     require("client libraries", "redis-cli")
@@ -324,7 +324,7 @@ def libraries(*words: str) -> None:
         source.mkdir()
         run("tar", "-xzf", next((home / "python").glob("redis-*.tar.gz")), "-C", source, "--strip-components", "1")
     install_with_npm(home / "node", tests / "node")
-    for name, copy in (("go", copy_go_libraries), ("java", copy_java_libraries)):
+    for name, copy in (("go", copy_go_libraries), ("java", copy_java_libraries), ("webmagic", build_webmagic)):
         # Without this file, the tests omit the programs in the language.
         (home / name / "installed").unlink(missing_ok=True)
         try:
@@ -391,6 +391,14 @@ def copy_java_libraries(home: Path, source: Path) -> None:
         shutil.rmtree(home, ignore_errors=True)
         run("mvn", "-q", "-B", "-f", source / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={home}/lib")
         (home / "pom.xml").write_text(pom)
+
+
+def build_webmagic(home: Path, _: Path) -> None:
+    require_java()
+    pom = ROOT / "examples/webmagic/pom.xml"
+    if status_of(*MAVEN, "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={home}/lib"):
+        skip("examples/webmagic: Maven cannot resolve WebMagic")
+    run(*MAVEN, "-f", pom, "compile")
 
 
 BROWSERS = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"]
