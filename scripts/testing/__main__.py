@@ -72,7 +72,7 @@ FIRST = [
     Step("scripts", "Scripts"),
     Step("format", "Format"),
     Step("house", "Imports, unsafe and the version"),
-    Step("links", "Links, and the Chinese README"),
+    Step("links", "Links, and the pages in Chinese"),
     Step("pictures", "The pictures"),
 ]
 # Its last minute occupies one processor.

@@ -41,7 +41,7 @@ def house() -> None:
 
 
 def links() -> None:
-    """scripts/check-links: the links between documents, and the Chinese README"""
+    """scripts/check-links: the links between documents, and the pages in Chinese"""
     run("scripts/check-links")
 
 
