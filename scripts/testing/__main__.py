@@ -122,6 +122,7 @@ def client_steps(seconds: int) -> list[Step]:
         Step("java", "The Java library on every server", "^clients/(java|specification)/", EVERY),
         Step("php", "The PHP package on every server", "^clients/(php|specification)/", EVERY),
         Step("spring", "The Spring example", spring),
+        Step("scoreboard", "The scoreboard of old reads", r"^clients/python/|^examples/scoreboard/|^src/(commands/)?guard"),
         Step("cargo --test client", "The Rust client on every server", "^crates/client/|^clients/specification/", EVERY),
         Step("rust", "The specification in Rust on every server", "^crates/client/|^clients/specification/", EVERY),
         Step(f"judge {seconds}", "The judge of the clients", r"^(clients|crates/client|src/guard|tests/judge)/|^src/commands/guard\.rs"),

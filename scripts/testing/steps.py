@@ -10,7 +10,10 @@ from pathlib import Path
 
 import clients
 from fuzzing import fuzz
-from machine import ALL_CASES, ROOT, TARGET, TOOL, cases, fail, has, installed_servers, module, output, path_servers, run, servers, skip, status_of
+from machine import (
+    ALL_CASES, ROOT, TARGET, TOOL, cases, fail, has, installed_servers, module, output, path_servers, run, servers, skip, status_of,
+    use_server,
+)
 from memory import asan, memcheck, miri
 from unavailable import unavailable
 
@@ -148,6 +151,13 @@ def spring() -> None:
         fail("examples/spring/run does not print these lines of docs/from.md:", *missing)
 
 
+def scoreboard() -> None:
+    """examples/scoreboard/run --check: every cache can be set up, and the guard returns no old row"""
+    module()
+    use_server("The scoreboard", servers()[0])
+    run("examples/scoreboard/run", "--check")
+
+
 def printed_to(path: Path, *command: str) -> str:
     """Runs a command with the tool that is built already, shows what it prints, and keeps that in a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +180,7 @@ def packages() -> None:
 STEPS: dict[str, Callable[..., None]] = {
     "scripts": scripts, "format": formatting, "house": house, "links": links, "pictures": pictures, "shipped": shipped, "build": build,
     "lints": lints, "document": document, "cargo": cargo, "protocol": protocol, "tool": tool, "follow": follow,
-    "ignored": ignored, "cases": specification, "run": demonstration, "spring": spring, "packages": packages, "python": clients.python,
-    "typescript": clients.typescript, "go": clients.go, "java": clients.java, "rust": clients.rust, "php": clients.php, "judge": clients.judge,
+    "ignored": ignored, "cases": specification, "run": demonstration, "spring": spring, "scoreboard": scoreboard, "packages": packages,
+    "python": clients.python, "typescript": clients.typescript, "go": clients.go, "java": clients.java, "rust": clients.rust, "php": clients.php, "judge": clients.judge,
     "libraries": clients.libraries, "page": clients.page, "fuzz": fuzz, "miri": miri, "asan": asan, "memcheck": memcheck,
 }
