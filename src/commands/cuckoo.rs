@@ -9,7 +9,9 @@ use bloomgate_filter::arguments::cuckoo::{self, CuckooCreation, CuckooInsert};
 use bloomgate_filter::format::{self, Arrival, Progress, records};
 use bloomgate_filter::kinds::chunked::{self, HEADER};
 use bloomgate_filter::kinds::redisbloom_cuckoo::dump::HEADER_BYTES;
-use bloomgate_filter::kinds::{Added, ChunkArrival, CuckooFilter, RedisBloomCuckooFilter, RedisBloomCuckooSpec};
+use bloomgate_filter::kinds::{
+    Added, ChunkArrival, CuckooFilter, Outcome, RedisBloomCuckooFilter, RedisBloomCuckooSpec,
+};
 use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Value};
 
 use super::add::{self, Created};
@@ -37,6 +39,13 @@ impl<'a> Cuckoo<'a> {
             Some(Value::Filter(filter)) => Ok(Some(Self::Own(filter))),
             Some(Value::Cuckoo(filter)) => Ok(Some(Self::RedisBloom(filter))),
             Some(Value::Arriving(_)) => Err(Refusal::StillLoading),
+        }
+    }
+
+    fn contains(&self, item: Arg<'_>) -> bool {
+        match self {
+            Self::Own(filter) => filter.contains(item.bytes(), &CommandClock::default()),
+            Self::RedisBloom(filter) => filter.contains(item.bytes()),
         }
     }
 
@@ -176,7 +185,7 @@ pub fn add(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace
         context,
         keys,
         args.arg(1)?,
-        Some(config::cuckoo_defaults(context, origin).by_default()?),
+        || config::cuckoo_defaults(context, origin).by_default().map(Some),
         Adding { origin, items: args.rest(2)?, form: Form::One, only_absent: false },
     )
 }
@@ -186,8 +195,8 @@ pub fn add(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace
 /// Adds an item unless the filter finds it. Replies whether it was added.
 pub fn addnx(context: Context, origin: Origin, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let adding = Adding { origin, items: args.rest(2)?, form: Form::One, only_absent: true };
-    let creation = config::cuckoo_defaults(context, origin).by_default()?;
-    add_items(context, keys, args.arg(1)?, Some(creation), adding)
+    let creation = || config::cuckoo_defaults(context, origin).by_default().map(Some);
+    add_items(context, keys, args.arg(1)?, creation, adding)
 }
 
 /// `CF.INSERT key [CAPACITY capacity] [NOCREATE] ITEMS item [item ...]`
@@ -213,7 +222,7 @@ fn insert_items(
 ) -> Result<(), Refusal> {
     let CuckooInsert { creation, items } = cuckoo::insert(args.words(), &config::cuckoo_defaults(context, origin))?;
     let adding = Adding { origin, items: args.last(items), form, only_absent: form == Form::Integers };
-    add_items(context, keys, args.arg(1)?, creation, adding)
+    add_items(context, keys, args.arg(1)?, || Ok(creation), adding)
 }
 
 /// Runs a command that writes. RedisBloom uses a filter from its header on, and release 2.6 propagates no cells: so a primary's write to a
@@ -232,12 +241,12 @@ fn write(
     done
 }
 
-/// Adds items to the filter of a key, which is created as defined if it is missing. A command that is refused as a whole changes nothing.
+/// Adds items to the filter of a key. Calls `creation` if it is missing. A command that is refused as a whole changes nothing.
 fn add_items(
     context: Context,
     keys: &mut Keyspace,
     name: Arg<'_>,
-    creation: Option<CuckooCreation>,
+    creation: impl Fn() -> Result<Option<CuckooCreation>, Refusal>,
     adding: Adding<'_>,
 ) -> Result<(), Refusal> {
     write(keys, name, adding.origin, |mut key| {
@@ -259,7 +268,7 @@ fn add_items(
                 _ => replicate::cuckoo_added(context, name, &stored),
             }
         } else {
-            let mut created = create(context, adding.origin, &creation.ok_or(Refusal::NotFound)?)?;
+            let mut created = create(context, adding.origin, &creation()?.ok_or(Refusal::NotFound)?)?;
             created.target().check_expansions(adding.origin)?;
             let reserved = Reserved::full()?;
             add_and_reply(context, &mut created.target(), adding, &mut stored);
@@ -297,14 +306,21 @@ impl<'a> Target<'a> {
 
     /// Adds the first items, as many as it can take at once. [`Added::effect`] has the stored ones.
     fn add(&mut self, items: &[Arg<'_>], origin: Origin, ceiling: &impl Ceiling) -> Added {
-        let items = items.iter().take(BATCH).map(|item| item.bytes());
-        match self {
-            Self::Own(filter) => filter.add_batch(items, origin.into(), &CommandClock::default(), ceiling),
-            Self::RedisBloom(filter) => {
-                let added = items.take(1).try_for_each(|item| filter.add(item, ceiling));
-                let all = Mask::first(usize::from(added.is_ok()));
-                Added { new: all, effect: all, done: all.len() as usize, error: added.err() }
+        let one = |stored: Result<bool, Error>| {
+            let effect = Mask::first(usize::from(stored == Ok(true)));
+            Added { new: effect, effect, done: usize::from(stored.is_ok()), error: stored.err() }
+        };
+        match (self, items) {
+            (Self::Own(filter), [item]) => {
+                let added = filter.add(item.bytes(), origin.into(), &CommandClock::default(), ceiling);
+                one(added.map(|outcome| outcome != Outcome::Known))
             }
+            (Self::Own(filter), items) => {
+                let items = items.iter().take(BATCH).map(|item| item.bytes());
+                filter.add_batch(items, origin.into(), &CommandClock::default(), ceiling)
+            }
+            (Self::RedisBloom(filter), [item, ..]) => one(filter.add(item.bytes(), ceiling).map(|()| true)),
+            (Self::RedisBloom(_), []) => one(Ok(false)),
         }
     }
 
@@ -392,9 +408,9 @@ fn reply_added(context: Context, form: Form, is_added: Option<bool>) {
 ///
 /// Replies whether a filter may contain an item. A missing filter contains nothing.
 pub fn exists(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    args.arg(2)?;
+    let item = args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);
-    let exists = Cuckoo::of(&key)?.is_some_and(|filter| filter.contains_batch(args.last(1)).contains(0));
+    let exists = Cuckoo::of(&key)?.is_some_and(|filter| filter.contains(item));
     metrics::items_looked_up(1, exists.into());
     reply::boolean(context, exists);
     Ok(())

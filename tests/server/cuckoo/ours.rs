@@ -30,6 +30,7 @@ fn what_is_asked_for_selects_the_layout() {
             ("CF.RESERVE k 1000 EXPANSION 0", "bloomgate"),
             ("CF.RESERVE k 1000 ERROR 0.001 HASH siphash", "bloomgate"),
             ("CF.RESERVE k 1000 FOO 5", "bloomgate"),
+            ("CF.RESERVE k 1000 FOO ERROR", "bloomgate"),
             ("CF.RESERVE k 1000 LAYOUT native", "bloomgate"),
             ("CF.RESERVE k 1000 LAYOUT redisbloom", "MBbloomCF"),
             ("CF.RESERVE k 1000 BUCKETSIZE 2", "MBbloomCF"),
@@ -60,6 +61,9 @@ fn what_is_asked_for_selects_the_layout() {
             }
             let name = setting.split(' ').next().unwrap();
             client.run(&format!("CONFIG SET {name} {before}"));
+        }
+        for key in ["error", "SEED", "layout"] {
+            assert_eq!(client.run(&format!("CF.RESERVE {key} 1000")), ok(), "a key with the name of an option");
         }
         client.run("FLUSHALL");
         for (line, text) in [

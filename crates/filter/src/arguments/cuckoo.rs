@@ -119,10 +119,10 @@ impl CuckooDefaults {
     }
 }
 
-/// Returns the word after the first one with this name, at any position; `None` without such a word.
-fn value<'a, W: AsRef<[u8]>>(words: &'a [W], name: &str) -> Result<Option<&'a [u8]>, Refusal> {
-    let place = words.iter().skip(1).position(|word| is(word.as_ref(), name));
-    place.map(|place| word(words, place + 2)).transpose()
+/// Returns the value of the first of our own options of CF.RESERVE with this name. They are pairs after the capacity.
+fn value<'a, W: AsRef<[u8]>>(words: &'a [W], name: &str) -> Option<&'a [u8]> {
+    let (pairs, _) = words.get(3..)?.as_chunks();
+    pairs.iter().find(|[option, _]| is(option.as_ref(), name)).map(|[_, value]| value.as_ref())
 }
 
 /// Parses `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS i] [EXPANSION e] [ERROR rate] [SEED seed] [HASH hash] [LAYOUT layout]`. Pairs
@@ -142,12 +142,10 @@ pub fn reserve<W: AsRef<[u8]>>(words: &[W], defaults: &CuckooDefaults) -> Result
     if defaults.own.must_obey {
         return Ok(CuckooCreation::RedisBloom(redisbloom));
     }
-    let first = |names: &[&'static str]| {
-        names.iter().copied().find(|name| words.iter().skip(1).any(|word| is(word.as_ref(), name)))
-    };
-    let of_redisbloom = first(&[BUCKET_SIZE.name, ITERATIONS.name]);
-    let of_ours = first(&["ERROR", "SEED", "HASH"]);
-    let layout = value(words, "LAYOUT")?.map(|word| options::layout(word).ok_or(Refusal::Bad("layout"))).transpose()?;
+    let is_given = |option: &CuckooOption| words.iter().skip(1).any(|word| is(word.as_ref(), option.name));
+    let of_redisbloom = [BUCKET_SIZE, ITERATIONS].iter().find(|option| is_given(option)).map(|option| option.name);
+    let of_ours = ["ERROR", "SEED", "HASH"].into_iter().find(|name| value(words, name).is_some());
+    let layout = value(words, "LAYOUT").map(|word| options::layout(word).ok_or(Refusal::Bad("layout"))).transpose()?;
     let is_silent = layout.is_none() && of_ours.is_none();
     let is_redisbloom =
         layout == Some(LayoutName::RedisBloom) || of_redisbloom.is_some() || is_silent && defaults.are_redisbloom();
@@ -166,7 +164,7 @@ fn reserve_ours<W: AsRef<[u8]>>(words: &[W], capacity: u64, defaults: &Defaults)
     let mut options = vec![&b""[..]; Command::Reserve.first_option()];
     options.push(b"CUCKOO");
     for name in ["EXPANSION", "SEED", "HASH"] {
-        match value(words, name)? {
+        match value(words, name) {
             Some(b"0") if name == "EXPANSION" => options.push(b"NONSCALING"),
             Some(value) => options.extend([name.as_bytes(), value]),
             None => {}
@@ -174,7 +172,7 @@ fn reserve_ours<W: AsRef<[u8]>>(words: &[W], capacity: u64, defaults: &Defaults)
     }
     let (given, _) = Command::Reserve.read(&options, false)?;
     let mut request = Request { capacity, scaling: given.scaling(defaults)?, ..Request::new(defaults) };
-    if let Some(rate) = value(words, "ERROR")? {
+    if let Some(rate) = value(words, "ERROR") {
         request.rate = numbers::float(rate, false).ok_or(Refusal::Bad("error rate"))?;
         if !numbers::is_rate(request.rate) {
             return Err(Refusal::RateRange);

@@ -87,14 +87,20 @@ macro_rules! bucket {
             }
 
             #[inline]
+            #[expect(clippy::cast_possible_truncation, reason = "the lowest bits")]
             fn count(self, fingerprint: u32) -> u32 {
-                self.matches(fingerprint).count_ones()
+                let (lowest, _) = Self::LANES.get(self.width as usize).copied().unwrap_or_default();
+                // The last slot of the product has the sum of all four. Not every processor counts ones in one instruction.
+                let ones = self.matches(fingerprint) >> (self.width - 1);
+                (ones.wrapping_mul(lowest) >> (3 * self.width)) as u32 & 7
             }
 
             #[inline]
             fn find(self, fingerprint: u32) -> Option<u32> {
-                let matches = self.matches(fingerprint);
-                (matches != 0).then(|| matches.trailing_zeros() / self.width)
+                let (matches, width) = (self.matches(fingerprint), self.width);
+                let first = matches.trailing_zeros();
+                let slot = u32::from(first >= width) + u32::from(first >= 2 * width) + u32::from(first >= 3 * width);
+                (matches != 0).then_some(slot)
             }
 
             #[inline]

@@ -17,6 +17,21 @@ impl<R: Rules<Geometry = CuckooGeometry>> Chain<R> {
     /// with [`COPIES_MAX`] copies in a layer is stuck: adds and deletes do not change it any more.
     /// On an error, nothing has changed.
     pub(crate) fn store(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<Outcome, Error> {
+        if let [only] = &mut *self.layers
+            && !only.is_full()
+        {
+            match only.store(hash) {
+                (copies, true) => return Ok(if copies > 0 { Outcome::Renewed } else { Outcome::New }),
+                (COPIES_MAX.., false) => return Ok(Outcome::Known),
+                (_, false) => {}
+            }
+        }
+        self.store_in_any(hash, ceiling)
+    }
+
+    /// As [`store`](Self::store), in a filter of several layers or without room.
+    #[inline(never)]
+    fn store_in_any(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<Outcome, Error> {
         let copies = self.layers.iter().map(|layer| layer.copies(hash));
         let most = copies.max().unwrap_or(0);
         if most >= COPIES_MAX {
@@ -24,7 +39,7 @@ impl<R: Rules<Geometry = CuckooGeometry>> Chain<R> {
         }
         // In the oldest layer with room, so that a filter that shrinks drains its newest ones.
         let newest = self.layers.len().saturating_sub(1);
-        let with_room = self.layers.iter_mut().position(|layer| !layer.is_full() && layer.store(hash));
+        let with_room = self.layers.iter_mut().position(|layer| !layer.is_full() && layer.store(hash).1);
         match with_room {
             Some(index) => self.count_in_older(u64::from(index < newest), 0),
             None => {
@@ -34,7 +49,7 @@ impl<R: Rules<Geometry = CuckooGeometry>> Chain<R> {
                     .filter(|newest| newest.items() >= newest.capacity().div_ceil(2))
                     .ok_or(Error::Full)?;
                 self.grow(ceiling)?;
-                let is_stored = self.layers.last_mut().is_some_and(|newest| newest.store(hash));
+                let is_stored = self.layers.last_mut().is_some_and(|newest| newest.store(hash).1);
                 debug_assert!(is_stored, "an empty layer has room");
             }
         }
@@ -125,15 +140,15 @@ impl Layer<CuckooGeometry> {
         self.geometry().count(self.cells(), self.probe(hash))
     }
 
-    /// Stores a copy of an item. Returns whether there was room.
+    /// Stores a copy of an item: see [`CuckooGeometry::store`].
     #[inline]
-    fn store(&mut self, hash: ItemHash) -> bool {
+    fn store(&mut self, hash: ItemHash) -> (u32, bool) {
         let probe = self.probe(hash);
-        let is_stored = self.geometry().store(self.cells_mut(), probe);
+        let (copies, is_stored) = self.geometry().store(self.cells_mut(), probe);
         if is_stored {
             self.count_one();
         }
-        is_stored
+        (copies, is_stored)
     }
 
     /// Deletes a copy of an item. Returns whether there was one.

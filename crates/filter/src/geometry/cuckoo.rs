@@ -30,6 +30,8 @@ const GROUP_BUCKETS_MAX: usize = PAGE_BYTES * 8 / (BUCKET_SLOTS * FINGERPRINT_BI
 pub struct CuckooGeometry {
     /// Number of groups. Both buckets of an item are in the same one.
     groups: u64,
+    /// The number of bytes from one group to the next. A group of as many buckets as fit a page takes a page.
+    group_bytes: u16,
     /// Number of buckets per group, even.
     buckets: u16,
     /// The binary logarithm of the number of buckets for each bucket of the first layer's group.
@@ -57,9 +59,9 @@ impl CuckooGeometry {
             let (groups, buckets) = Self::groups_for(capacity, bits, scaling);
             let bits = u8::try_from(bits).unwrap_or(u8::MAX);
             let buckets = u16::try_from(buckets).unwrap_or(u16::MAX);
-            let geometry = Self { groups, buckets, split: 0, bits, first_bits: bits };
+            let geometry = Self { groups, group_bytes: 0, buckets, split: 0, bits, first_bits: bits };
             if geometry.is_within(rate, capacity) {
-                return geometry.checked();
+                return geometry.sized();
             }
         }
         Err(Error::RateTooLow)
@@ -110,12 +112,16 @@ impl CuckooGeometry {
             }
             layer.bits += 1;
         }
-        layer.checked()
+        layer.sized()
     }
 
-    fn checked(self) -> Result<Self, Error> {
-        let size = self.groups.checked_mul(self.group_bytes()).filter(|size| i64::try_from(*size).is_ok());
-        size.map(|_| self).ok_or(Error::SizeOverflow)
+    /// Returns the geometry with the size of its groups.
+    fn sized(self) -> Result<Self, Error> {
+        let is_page = u64::from(self.buckets) == page_buckets(self.bits.into());
+        let bytes = if is_page { PAGE_BYTES as u64 } else { u64::from(self.buckets / 2) * u64::from(self.bits) };
+        let size = self.groups.checked_mul(bytes).filter(|size| i64::try_from(*size).is_ok());
+        let group_bytes = u16::try_from(bytes).ok().filter(|_| size.is_some());
+        Ok(Self { group_bytes: group_bytes.ok_or(Error::SizeOverflow)?, ..self })
     }
 
     /// Whether the rate with this number of items is at most `rate`.
@@ -135,13 +141,9 @@ impl CuckooGeometry {
         self.buckets.into()
     }
 
-    /// The number of bytes from one group to the next. A group of as many buckets as fit a page takes a page.
+    /// The number of bytes from one group to the next.
     pub(crate) fn group_bytes(self) -> u64 {
-        if u64::from(self.buckets) == page_buckets(self.bits.into()) {
-            PAGE_BYTES as u64
-        } else {
-            u64::from(self.buckets / 2) * u64::from(self.bits)
-        }
+        self.group_bytes.into()
     }
 }
 
@@ -244,19 +246,26 @@ impl CuckooGeometry {
     }
 
     #[inline]
-    fn store_in<B: Bucket>(self, cells: &mut Slots, probe: CuckooProbe) -> bool {
+    fn store_in<B: Bucket>(self, cells: &mut Slots, probe: CuckooProbe) -> (u32, bool) {
         let CuckooProbe { group, buckets: [first, second], fingerprint } = probe;
         let [one, other] = [first, second].map(|bucket| self.bucket::<B>(cells, group, bucket));
+        let copies = one.count(fingerprint) + other.count(fingerprint);
+        if copies >= COPIES_MAX {
+            return (copies, false);
+        }
         let (bucket, read) = if other.count(0) > one.count(0) { (second, other) } else { (first, one) };
-        match read.find(0) {
-            Some(slot) => self.set::<B>(cells, group, (bucket, slot), fingerprint),
+        let is_stored = match read.find(0) {
+            Some(slot) => {
+                self.set::<B>(cells, group, (bucket, slot), fingerprint);
+                true
+            }
             // A way is nearly always short.
             None => {
                 let short = self.make_room::<B, SHORT_QUEUE>(cells, probe);
-                return short.or_else(|| self.make_room::<B, GROUP_BUCKETS_MAX>(cells, probe)).unwrap_or(false);
+                short.or_else(|| self.make_room::<B, GROUP_BUCKETS_MAX>(cells, probe)).unwrap_or(false)
             }
-        }
-        true
+        };
+        (copies, is_stored)
     }
 
     fn remove_in<B: Bucket>(self, cells: &mut Slots, probe: CuckooProbe) -> bool {
@@ -394,10 +403,10 @@ impl CuckooGeometry {
         by_width!(self, count_in(cells, probe))
     }
 
-    /// Stores a copy of an item: in the emptier of its two buckets, the first if they are equal. If both are full, moves others to make
-    /// room. Returns whether there was room; if not, nothing has changed.
+    /// Stores a copy of an item, unless there are [`COPIES_MAX`]: in the emptier of its two buckets, the first if they are equal. If both
+    /// are full, moves others to make room. Returns the number of copies before, and whether one was stored; if not, nothing has changed.
     #[inline]
-    pub(crate) fn store(self, cells: &mut Slots, probe: CuckooProbe) -> bool {
+    pub(crate) fn store(self, cells: &mut Slots, probe: CuckooProbe) -> (u32, bool) {
         by_width!(self, store_in(cells, probe))
     }
 
