@@ -20,9 +20,18 @@ def ask(word, id):
 load, commit = partial(ask, "load"), partial(ask, "commit")
 
 
+def then(delete):
+    """Returns how to change a row with asyncio: commit, then delete it from the cache."""
+
+    async def change(id):
+        await to_thread(commit, id)
+        await delete(f"row:{id}")
+
+    return change
+
+
 def read_aside(url):
     from redis import Redis
-
     client = Redis.from_url(url)
 
     def read(id):
@@ -37,7 +46,6 @@ def read_aside(url):
 
 def dogpile_lock(url):
     from dogpile.cache import make_region
-
     arguments = {"url": url, "redis_expiration_time": TTL, "distributed_lock": True, "thread_local_lock": False}
     region = make_region().configure("dogpile.cache.redis", arguments=arguments)
 
@@ -51,7 +59,6 @@ def dogpile_lock(url):
 def django_get_or_set(url):
     from django.conf import settings
     from django.core.cache import cache
-
     settings.configure(CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}})
 
     def read(id):
@@ -62,40 +69,29 @@ def django_get_or_set(url):
 
 def cashews(url, **options):
     from cashews import cache
-
     cache.setup(url)
 
     @cache(ttl=TTL, key="row:{id}", **options)
     async def read(id):
         return await to_thread(load, id)
 
-    async def change(id):
-        await to_thread(commit, id)
-        await cache.delete(f"row:{id}")
-
-    return read, change
+    return read, then(cache.delete)
 
 
 def aiocache(url, decorator):
     import aiocache
     from aiocache.serializers import PickleSerializer
-
     server = {"cache": aiocache.Cache.REDIS, "endpoint": "127.0.0.1", "port": int(url.rpartition(":")[2])}
 
     @getattr(aiocache, decorator)(ttl=TTL, key_builder=lambda function, id: f"row:{id}", serializer=PickleSerializer(), **server)
     async def read(id):
         return await to_thread(load, id)
 
-    async def change(id):
-        await to_thread(commit, id)
-        await read.cache.delete(f"row:{id}")
-
-    return read, change
+    return read, then(read.cache.delete)
 
 
 def guard_threads(url):
     from bloomgate import Guard, Json, connect
-
     guard = Guard(connect(url), "rows", load=load, codec=Json(), ttl=TTL)
 
     def change(id):
@@ -108,7 +104,6 @@ def guard_threads(url):
 def guard_asyncio(url):
     from bloomgate import Json
     from bloomgate.asyncio import Guard, connect
-
     guard = Guard(connect(url), "rows", load=partial(to_thread, load), codec=Json(), ttl=TTL)
 
     async def change(id):

@@ -39,7 +39,8 @@ public class Contestants {
     static Access spring(String url, boolean isLocking) {
         LettuceConnectionFactory factory = new LettuceConnectionFactory(RedisURI.create(url).getHost(), RedisURI.create(url).getPort());
         factory.start();
-        RedisCacheWriter writer = isLocking ? RedisCacheWriter.lockingRedisCacheWriter(factory) : RedisCacheWriter.nonLockingRedisCacheWriter(factory);
+        // By default, a change would return before the row is deleted.
+        RedisCacheWriter writer = RedisCacheWriter.create(factory, it -> (isLocking ? it.enableLocking() : it).immediateWrites());
         RedisCacheConfiguration configuration = RedisCacheConfiguration.defaultCacheConfig().entryTtl(TTL);
         Cache cache = RedisCacheManager.builder(writer).cacheDefaults(configuration).build().getCache("rows");
         Call cacheable = id -> {
