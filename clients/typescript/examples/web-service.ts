@@ -18,6 +18,8 @@ interface User {
 
 const { DATABASE_URL, REDIS_URL = "redis://127.0.0.1:6379", PORT = "8000" } = process.env;
 const pool = new pg.Pool({ connectionString: DATABASE_URL });
+// Without listeners, a lost connection would end the process.
+pool.on("error", () => {}).on("connect", (session) => session.on("error", () => {}));
 const client = await connect(REDIS_URL);
 const users = new Guard(client, FILTER, { codec: new Json<User>(), ttl: 60, absentTtl: 10, failSafe: 3600 });
 

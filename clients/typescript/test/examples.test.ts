@@ -20,6 +20,20 @@ function run(context: Context, name: string, words: string[], environment: { [na
   return program;
 }
 
+/** Kills the session of a write that sets a name of the table to "hang", so that PostgreSQL restarts. Returns the write's answer. */
+async function loseConnection<T>(table: pg.Pool, write: () => Promise<T>): Promise<T> {
+  await table.query(
+    "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3600); RETURN NEW; END'",
+  );
+  const when = "FOR EACH ROW WHEN (NEW.name = 'hang') EXECUTE FUNCTION hang()";
+  await table.query(`CREATE TRIGGER hang BEFORE UPDATE ON users ${when}`);
+  const answer = write();
+  const sessions = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+  const pid = await eventually("the write", async () => (await table.query<{ pid: number }>(sessions)).rows[0]?.pid);
+  process.kill(pid, "SIGKILL");
+  return answer;
+}
+
 test("web-service", async (context) => {
   const database = await startPostgres(context);
   const server = await startServer(context);
@@ -47,6 +61,11 @@ test("web-service", async (context) => {
   assert.deepEqual((await table.query("SELECT name FROM users WHERE id IN (17, 5000)")).rows, [{ name: "Grace" }]);
   // A failed write changes nothing, and the change ends.
   assert.equal((await fetch(`${users}/5000`, { method: "PUT", body: JSON.stringify({}) })).status, 500);
+  assert.equal(await get(5000), "Grace");
+
+  const body = JSON.stringify({ name: "hang" });
+  const answer = await loseConnection(table, () => fetch(`${users}/5000`, { method: "PUT", body }));
+  assert.equal(answer.status, 500);
   assert.equal(await get(5000), "Grace");
 
   // Without the server, rows can be read but not written.
