@@ -3,19 +3,29 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import pg from "pg";
+import { fillFilter } from "../src/index.js";
 import { startPostgres } from "./postgres.js";
 import { type Context, eventually, freePort, startServer } from "./server.js";
 
+const PACKAGE = fileURLToPath(new URL("../..", import.meta.url));
+
+/** Runs an example, or a program with an absolute path. */
 function run(context: Context, name: string, words: string[], environment: { [name: string]: string }): ChildProcess {
-  const path = fileURLToPath(new URL(`../examples/${name}`, import.meta.url));
   const options = { env: { ...process.env, ...environment }, stdio: ["ignore", "pipe", "inherit"] as const };
-  const program = spawn(process.execPath, [path, ...words], { ...options, stdio: [...options.stdio] });
+  const program = spawn(process.execPath, [resolve(PACKAGE, ".build/examples", name), ...words], {
+    ...options,
+    stdio: [...options.stdio],
+  });
   context.after(() => program.kill("SIGKILL"));
   return program;
 }
@@ -77,6 +87,68 @@ test("web-service", async (context) => {
   await table.end();
   program.kill("SIGTERM");
   assert.deepEqual(await once(program, "exit"), [0, null]);
+});
+
+test("express", async (context) => {
+  const database = await startPostgres(context);
+  const server = await startServer(context);
+  const table = new pg.Pool({ connectionString: database });
+  table.on("error", () => {});
+  await table.query("CREATE TABLE users (id bigint PRIMARY KEY, name text CHECK (name <> 'no'))");
+  await table.query("INSERT INTO users SELECT n, 'user ' || n FROM generate_series(1, 1000) n");
+  await fillFilter(
+    server.probe,
+    "users",
+    Array.from({ length: 1000 }, (_, index) => index + 1),
+    0.001,
+    10_000,
+    { hash: "siphash" },
+  );
+  // The folder of an application that has installed the packages.
+  const folder = mkdtempSync(join(tmpdir(), "bloomgate-"));
+  context.after(() => rmSync(folder, { recursive: true }));
+  mkdirSync(join(folder, "node_modules"));
+  symlinkSync(PACKAGE, join(folder, "node_modules/bloomgate"));
+  for (const name of ["express", "pg", "redis"])
+    symlinkSync(join(PACKAGE, "node_modules", name), join(folder, "node_modules", name));
+  const file = join(folder, "service.mjs");
+  copyFileSync(join(PACKAGE, "../../examples/express/service.mjs"), file);
+  const port = String(await freePort());
+  const program = run(context, file, [], { DATABASE_URL: database, REDIS_URL: server.url, PORT: port, NODE_ENV: "test" });
+  assert.ok(program.stdout);
+  const lines: string[] = [];
+  createInterface(program.stdout).on("line", (line) => lines.push(line));
+  await eventually("the service", () => lines.length > 0);
+  assert.deepEqual(lines.splice(0), [`http://127.0.0.1:${port}/users/1`]);
+
+  const get = async (id: number | string) => {
+    const response = await fetch(`http://127.0.0.1:${port}/users/${id}`);
+    return response.status === 200 ? await response.json() : response.status;
+  };
+  const put = async (id: number, body: unknown) => {
+    const options = { method: "PUT", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+    return (await fetch(`http://127.0.0.1:${port}/users/${id}`, options)).status;
+  };
+  const old = { id: 17, name: "user 17" };
+  assert.deepEqual([await get(17), await get(17), await get(5000)], [old, old, 404]);
+  assert.deepEqual(lines, ["SELECT 17"]);
+  assert.deepEqual([await put(17, { name: "Ada" }), await put(5000, { name: "Grace" })], [204, 204]);
+  assert.deepEqual(
+    [await get(17), await get(5000)],
+    [
+      { id: 17, name: "Ada" },
+      { id: 5000, name: "Grace" },
+    ],
+  );
+  assert.deepEqual(lines, ["SELECT 17", "SELECT 17", "SELECT 5000"]);
+  assert.deepEqual([await get("x"), await get(1e16)], [404, 404]);
+
+  assert.equal(await put(17, { name: "no" }), 500, "a statement that fails");
+  assert.equal(await loseConnection(table, () => put(17, { name: "hang" })), 500);
+  assert.deepEqual(await get(17), { id: 17, name: "Ada" });
+  assert.equal(await put(17, { name: "Eve" }), 204);
+  assert.deepEqual(await get(17), { id: 17, name: "Eve" });
+  await table.end();
 });
 
 test("crawler", async (context) => {
