@@ -116,7 +116,7 @@ def client_steps(seconds: int) -> list[Step]:
     documents = "^src/commands/|^tests/clients/|^(README|docs/(faq|from|guard|jobs|kinds))[.]md"
     return [
         Step("cases", "The cases of the specification on every server", "^clients/specification/|^src/", EVERY),
-        Step("python", "The Python package on every server", "^clients/(python|specification)/|^tests/clients/", EVERY),
+        Step("python", "The Python package on every server", "^clients/(python|specification)/|^tests/clients/|^(docs|examples)/tutorial", EVERY),
         Step("typescript", "The TypeScript package on every server", "^clients/(typescript|specification)/|^tests/clients/", EVERY),
         Step("go", "The Go module on every server", "^clients/(go|specification)/", EVERY),
         Step("java", "The Java library on every server", "^clients/(java|specification)/", EVERY),

@@ -16,10 +16,10 @@ import psycopg
 from server import eventually, from_environment
 
 
-def launch(command: list[Any], **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a program that ends with the tests even if they are killed with SIGKILL, where setpriv exists (Linux)."""
+def launch(command: list[Any], death_signal: str = "KILL", **options: Any) -> subprocess.Popen[bytes]:
+    """Starts a program that gets this signal if the tests are killed, where setpriv exists (Linux)."""
     if shutil.which("setpriv"):
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
+        command = ["setpriv", "--pdeathsig", death_signal, *command]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
 
 
