@@ -107,7 +107,8 @@ fn a_promoted_replica_creates_redisblooms_layout_if_all_its_filters_have_it() {
         for (lines, commands, expected) in [
             ([].as_slice(), [].as_slice(), "bloomgate"),
             (&[], &["SET text x"], "bloomgate"),
-            (&[], &["CF.ADD cuckoo x"], "MBbloom--"),
+            (&[], &["CF.ADD cuckoo x"], "bloomgate"),
+            (&[], &["CF.RESERVE cuckoo 100 BUCKETSIZE 4"], "MBbloom--"),
             (&[], &[THEIRS], "MBbloom--"),
             (&[], &[THEIRS, "SET text x", "BF.ADD ours x", "DEL ours"], "MBbloom--"),
             (&[], &["CONFIG SET bf.layout redisbloom", "BF.ADD theirs x", "BF.CLEAR theirs"], "MBbloom--"),

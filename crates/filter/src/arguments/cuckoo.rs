@@ -160,17 +160,26 @@ pub fn reserve<W: AsRef<[u8]>>(words: &[W], defaults: &CuckooDefaults) -> Result
 }
 
 /// Returns a filter of our own layout: the one that BF.RESERVE creates with CUCKOO and the same options.
-fn reserve_ours<W: AsRef<[u8]>>(words: &[W], capacity: u64, defaults: &Defaults) -> Result<Creation, Refusal> {
-    let mut options = vec![&b""[..]; Command::Reserve.first_option()];
-    options.push(b"CUCKOO");
+fn reserve_ours<'a, W: AsRef<[u8]>>(words: &'a [W], capacity: u64, defaults: &Defaults) -> Result<Creation, Refusal> {
+    // The words before the first option are not read.
+    let mut options = [&b""[..]; Command::Reserve.first_option() + 7];
+    let mut count = Command::Reserve.first_option();
+    let mut push = |option: &'a [u8]| {
+        if let Some(next) = options.get_mut(count) {
+            *next = option;
+            count += 1;
+        }
+    };
+    push(b"CUCKOO");
     for name in ["EXPANSION", "SEED", "HASH"] {
         match value(words, name) {
-            Some(b"0") if name == "EXPANSION" => options.push(b"NONSCALING"),
-            Some(value) => options.extend([name.as_bytes(), value]),
+            Some(b"0") if name == "EXPANSION" => push(b"NONSCALING"),
+            Some(value) => [name.as_bytes(), value].into_iter().for_each(&mut push),
             None => {}
         }
     }
-    let (given, _) = Command::Reserve.read(&options, false)?;
+    let options = options.get(..count).unwrap_or_default();
+    let (given, _) = Command::Reserve.read(options, false)?;
     let mut request = Request { capacity, scaling: given.scaling(defaults)?, ..Request::new(defaults) };
     if let Some(rate) = value(words, "ERROR") {
         request.rate = numbers::float(rate, false).ok_or(Refusal::Bad("error rate"))?;
