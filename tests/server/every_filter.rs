@@ -47,7 +47,7 @@ use Life::{Adds, Counts, Deletes, Renewals, Turns};
 
 /// How each filter is created: its key, the options of BF.RESERVE after the key, and the commands that follow. BF.INSERT creates filters
 /// with TIGHTENING.
-const PLANS: [(&str, &str, Life); 51] = [
+const PLANS: [(&str, &str, Life); 55] = [
     ("empty", "0.01 100", Adds(0)),
     ("one-item", "0.01 1 NONSCALING", Adds(1)),
     ("fixed", "0.01 5000 NONSCALING", Adds(3000)),
@@ -80,6 +80,10 @@ const PLANS: [(&str, &str, Life); 51] = [
     ("counted", "0.01 100000 COUNTING", Counts(600)),
     ("counted-keyed", "0.001 300000 COUNTING HASH siphash", Counts(600)),
     ("counted-full", "0.2 40 COUNTING", Counts(60)),
+    ("cuckoo", "0.01 5000 CUCKOO", Adds(3000)),
+    ("cuckoo-grown", "0.05 20 CUCKOO EXPANSION 4", Counts(600)),
+    ("cuckoo-keyed", "1e-6 3000 CUCKOO NONSCALING HASH siphash", Counts(600)),
+    ("cuckoo-large", "0.001 1000000 CUCKOO", Counts(20_000)),
     ("deleted-fixed", "0.01 5000 NONSCALING HASH siphash", Deletes(2000)),
     ("deleted-grown", "0.01 10 EXPANSION 2 HASH siphash", Deletes(2000)),
     ("deleted-windowed", "0.01 20000 HASH siphash WINDOW 100000000", Deletes(300)),

@@ -14,10 +14,11 @@ use testing::{
 pub const LOADING: &str = "ERR filter is still being loaded";
 
 /// The options that create a filter of each kind.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("native", "0.01 1000 EXPANSION 4000 SEED 1"),
     ("keyed", "0.01 1000 HASH siphash"),
     ("counting", "0.01 3000 COUNTING"),
+    ("cuckoo", "0.01 1000 CUCKOO"),
     ("windowed", "0.01 1000 WINDOW 100000000"),
     ("sliding", "0.01 1000 WINDOW 100000000 SLIDING HASH siphash"),
     ("rolling", "0.01 3000 ROLLING"),

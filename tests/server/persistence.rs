@@ -34,6 +34,7 @@ fn a_snapshot_that_ends_early_stops_the_start() {
         for (key, words) in [
             ("native", ""),
             ("counting", " COUNTING"),
+            ("cuckoo", " CUCKOO"),
             ("window", " WINDOW 3600"),
             ("redisbloom", " LAYOUT redisbloom"),
         ] {

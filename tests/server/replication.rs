@@ -19,13 +19,14 @@ use testing::{
 };
 
 /// The options that create a filter of each kind.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("native", ""),
     ("keyed", " HASH siphash"),
     ("windowed", " WINDOW 100000000"),
     ("sliding", " WINDOW 100000000 SLIDING HASH siphash"),
     ("rolling", " ROLLING"),
     ("counting", " COUNTING"),
+    ("cuckoo", " CUCKOO"),
     ("redisbloom", " LAYOUT redisbloom"),
     ("valkey-bloom", " TIGHTENING 0.7"),
 ];

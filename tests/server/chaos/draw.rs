@@ -454,7 +454,7 @@ pub const DEFAULTS: [&Shape; 2] = [&SHAPES[0], &SHAPES[1]];
 
 /// Every kind, with both hashes if it supports both. Layers of large capacities have 4 MiB or more, so their adds are pending
 /// while a child of the server is running. Filters with equal seeds can be merged.
-pub static SHAPES: [Shape; 34] = [
+pub static SHAPES: [Shape; 38] = [
     set("0.01", 100, "LAYOUT native"),
     foreign(Layout::RedisBloom, "0.01", 100, "LAYOUT redisbloom"),
     foreign(Layout::RedisBloom, "0.001", 700, "NONSCALING LAYOUT redisbloom"),
@@ -482,6 +482,10 @@ pub static SHAPES: [Shape; 34] = [
     counting("0.01", 1500, "COUNTING"),
     counting(NEVER, 900, "COUNTING HASH siphash"),
     counting("0.01", 1_500_000, "COUNTING"),
+    counting("0.01", 300, "CUCKOO"),
+    counting("0.2", 50, "CUCKOO EXPANSION 1"),
+    counting("0.00001", 900, "CUCKOO NONSCALING HASH siphash"),
+    counting("0.01", 1_500_000, "CUCKOO"),
     // The first layer or bucket is one page, where adds are pending in every second round, and full enough for false positives.
     set("0.2", 7300, "LAYOUT native"),
     set("0.1", 5600, "HASH siphash"),
@@ -496,6 +500,11 @@ impl Shape {
     /// Whether the options contain this one.
     pub fn has(&self, word: &str) -> bool {
         self.words.split(' ').any(|it| it == word)
+    }
+
+    /// Whether it is a cuckoo filter, which stores up to four copies of an item, or of several that look the same, in a layer.
+    pub fn is_cuckoo(&self) -> bool {
+        self.has("CUCKOO")
     }
 
     /// Whether items can be deleted.
@@ -516,7 +525,7 @@ impl Shape {
     /// The number of items after which it may refuse more, if it does not grow.
     pub fn room(&self) -> Option<u64> {
         match self.family {
-            Family::Counting => Some(self.capacity),
+            Family::Counting if !self.is_cuckoo() => Some(self.capacity),
             Family::Window { buckets, .. } if self.has("NONSCALING") => Some(self.capacity.div_ceil(buckets - 1)),
             _ => self.has("NONSCALING").then_some(self.capacity),
         }

@@ -187,8 +187,9 @@ pub enum State {
     Counted { least: u32, most: u32 },
 }
 
-/// A counter of COUNTING that reaches 15 stays at 15.
+/// A counter of COUNTING that reaches 15 stays at 15. A cuckoo filter that has four copies keeps them.
 const STUCK: u32 = 15;
+const STUCK_COPIES: u32 = 4;
 
 impl State {
     /// Returns the state that covers two possible states of an item.
@@ -240,7 +241,9 @@ pub struct Filter {
 impl Filter {
     /// Creates an empty filter.
     pub fn new(shape: &'static Shape) -> Self {
-        Self { shape, states: BTreeMap::new(), card: Some(0), new_items: 0, rotations: 0 }
+        // Copies that a cuckoo filter did not store are not counted.
+        let card = if shape.is_cuckoo() { None } else { Some(0) };
+        Self { shape, states: BTreeMap::new(), card, new_items: 0, rotations: 0 }
     }
 
     /// Returns the state of an item.
@@ -314,8 +317,8 @@ impl Filter {
         };
         let after = match before {
             State::Counted { least, most } => {
-                let most = most.saturating_add(1);
-                State::Counted { least: least + 1, most: if most >= STUCK { u32::MAX } else { most } }
+                let (most, stuck) = (most.saturating_add(1), if self.shape.is_cuckoo() { STUCK_COPIES } else { STUCK });
+                State::Counted { least: least + 1, most: if most >= stuck { u32::MAX } else { most } }
             }
             _ if stays => before,
             _ => State::In(added),

@@ -22,17 +22,18 @@ use testing::{
 
 /// Every layout, hash and kind, with no items forgotten during a test: a name for keys, and the options of BF.INSERT, which override the
 /// options before them. The window is longer than any test, and counting filters have room for all items.
-const LAYOUTS: [(&str, &[&str]); 6] = [
+const LAYOUTS: [(&str, &[&str]); 7] = [
     ("native", &[]),
     ("redisbloom", &["LAYOUT", "redisbloom"]),
     ("valkey", &["TIGHTENING", "0.5"]),
     ("keyed", &["HASH", "siphash"]),
     ("windowed", &["WINDOW", "100000000"]),
+    ("cuckoo", &["CUCKOO"]),
     ("counting", &["CAPACITY", "20000", "COUNTING"]),
 ];
 
 /// The number of these, from the first on, that grow without limit.
-const GROWING: usize = 5;
+const GROWING: usize = 6;
 
 /// Stops the writers at the end of a test, even if it fails.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);

@@ -166,11 +166,12 @@ fn assert_partial(client: &mut Connection, case: &Case, reply: &Reply, expected:
 }
 
 /// Returns the options for a filter of each layout at `k`, which grows from this capacity at 1%.
-fn makers(capacity: usize) -> [(&'static str, String); 5] {
+fn makers(capacity: usize) -> [(&'static str, String); 6] {
     [
         ("native", format!("BF.RESERVE k 0.01 {capacity} SEED 7")),
         ("redisbloom", format!("BF.RESERVE k 0.01 {capacity} LAYOUT redisbloom")),
         ("valkey-bloom", format!("BF.INSERT k ERROR 0.01 CAPACITY {capacity} TIGHTENING 0.5")),
+        ("cuckoo", format!("BF.RESERVE k 0.01 {capacity} CUCKOO SEED 7")),
         ("keyed", format!("BF.RESERVE k 0.01 {capacity} HASH siphash SEED 000102030405060708090a0b0c0d0e0f")),
         ("windowed", format!("BF.RESERVE k 0.01 {capacity} SEED 7 WINDOW 100000000")),
     ]
@@ -231,7 +232,8 @@ fn a_refused_creation_leaves_no_filter() {
 fn a_filter_that_cannot_grow_is_unchanged() {
     try_all("filters that grow", 100, |_, _| {
         let mut cases = Vec::new();
-        for (name, maker) in makers(4) {
+        // After a fault, each command is repeated, and a cuckoo filter would store the items that were added before it again.
+        for (name, maker) in makers(4).into_iter().filter(|(name, _)| *name != "cuckoo") {
             for items in [4, 40] {
                 let before = [words(&maker), with_items("BF.MADD k", 0, items)];
                 // The last of a few hundred items always meets a full layer.
@@ -245,10 +247,12 @@ fn a_filter_that_cannot_grow_is_unchanged() {
                 }
             }
         }
-        for items in 0..12 {
-            let before = [words("CF.RESERVE k 4 EXPANSION 2"), with_items("CF.INSERT k ITEMS first", 0, items)];
-            cases.push(case(format!("CF.ADD after {items}"), &before, words("CF.ADD k newcomer")));
-            cases.push(case(format!("CF.DEL after {items}"), &before, words("CF.DEL k first")));
+        for (items, maker) in (0..12)
+            .flat_map(|items| ["CF.RESERVE k 4 EXPANSION 2 BUCKETSIZE 2", "CF.RESERVE k 4"].map(|maker| (items, maker)))
+        {
+            let before = [words(maker), with_items("CF.INSERT k ITEMS first", 0, items)];
+            cases.push(case(format!("CF.ADD after {items}, {maker}"), &before, words("CF.ADD k newcomer")));
+            cases.push(case(format!("CF.DEL after {items}, {maker}"), &before, words("CF.DEL k first")));
         }
         cases
     });

@@ -331,7 +331,7 @@ const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
 const CONDITIONS: [&str; 7] = ["a", "missing", TEXT_KEY, HASH_KEY, HASH_KEY, HASH_KEY, LIST_KEY];
 
 /// Without EX and PX, because a key that expires meanwhile would look like a change by a refused command.
-const OPTIONS: [&str; 20] = [
+const OPTIONS: [&str; 21] = [
     "CAPACITY",
     "ERROR",
     "EXPANSION",
@@ -351,6 +351,7 @@ const OPTIONS: [&str; 20] = [
     "ROLLING",
     "SLIDING",
     "COUNTING",
+    "CUCKOO",
     "SYNC",
 ];
 
@@ -519,7 +520,7 @@ const FILLINGS: [&str; 6] =
 fn option(rng: &mut Rng) -> Words {
     let name = *pick(rng, &OPTIONS);
     let mut option = vec![any_case(rng, name)];
-    if !matches!(name, "NOCREATE" | "NONSCALING" | "ROLLING" | "SLIDING" | "COUNTING" | "SYNC") {
+    if !matches!(name, "NOCREATE" | "NONSCALING" | "ROLLING" | "SLIDING" | "COUNTING" | "CUCKOO" | "SYNC") {
         option.push(any_word(rng));
     }
     option
@@ -604,7 +605,7 @@ struct Value {
 }
 
 /// Filters of every shape: command, key, options, items.
-const SHAPES: [(&str, usize); 19] = [
+const SHAPES: [(&str, usize); 20] = [
     ("BF.RESERVE k 0.01 100", 0),
     ("BF.RESERVE k 0.01 100 SEED 1", 60),
     ("BF.RESERVE k 0.01 4", 60),
@@ -614,6 +615,7 @@ const SHAPES: [(&str, usize); 19] = [
     ("BF.RESERVE k 0.01 1000000 NONSCALING", 0),
     ("BF.RESERVE k 0.01 10 HASH siphash", 5),
     ("BF.RESERVE k 0.2 8 COUNTING", 5),
+    ("BF.RESERVE k 0.2 8 CUCKOO", 40),
     ("BF.RESERVE k 0.2 8 WINDOW 100000000 BUCKETS 3", 5),
     ("BF.RESERVE k 0.2 8 WINDOW 100000000 SLIDING HASH siphash", 5),
     ("BF.RESERVE k 0.2 8 ROLLING BUCKETS 3", 20),

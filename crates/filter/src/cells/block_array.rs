@@ -77,18 +77,18 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     pub(crate) fn zeroed(blocks: u64) -> Result<Self, Error> {
         let size_bytes = blocks.checked_mul(BLOCK as u64).ok_or(Error::SizeOverflow)?;
         let size = usize::try_from(size_bytes).map_err(|_| Error::SizeOverflow)?;
-        let alignment = alignment(size);
+        let alignment = alignment::<BLOCK>(size);
         let zeroed = |size| zeroed_bytes(size, size_bytes);
 
         // Allocations are usually aligned to lines without padding, but never to pages, so page alignment is not tried without padding.
-        let mut storage = if alignment == LINE_BYTES { Some(zeroed(size)?) } else { None };
+        let mut storage = if alignment < PAGE_BYTES { Some(zeroed(size)?) } else { None };
         storage = storage.filter(|bytes| bytes.as_ptr().align_offset(alignment) == 0);
         let storage = match storage {
             Some(aligned) => aligned,
             None => zeroed(size.checked_add(alignment - 1).ok_or(Error::SizeOverflow)?)?,
         };
         let padding = u16::try_from(storage.len() - size).map_err(|_| Error::SizeOverflow)?;
-        Ok(Self { start: first_block(&storage, size), storage, padding, may_lack_items: false })
+        Ok(Self { start: first_block::<BLOCK>(&storage, size), storage, padding, may_lack_items: false })
     }
 
     /// Returns the number of blocks.
@@ -184,7 +184,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
         let length = size + usize::from(padding);
         // SAFETY: the caller's promise; `zeroed` has made a box of this length.
         let storage = unsafe { Box::from_raw(slice_from_raw_parts_mut(allocation.0.as_ptr(), length)) };
-        let start = if is_padded { first_block(&storage, size) } else { 0 };
+        let start = if is_padded { first_block::<BLOCK>(&storage, size) } else { 0 };
         Self { storage, start, padding, may_lack_items }
     }
 }
@@ -214,7 +214,7 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
         let size = self.size();
         let mut storage = take(&mut self.storage);
         relocate_bytes(&mut storage, mover);
-        let (before, start) = (usize::from(self.start), first_block(&storage, size));
+        let (before, start) = (usize::from(self.start), first_block::<BLOCK>(&storage, size));
         if usize::from(start) != before {
             storage.copy_within(before..before + size, usize::from(start));
             self.start = start;
@@ -223,21 +223,23 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     }
 }
 
-/// Returns the alignment of the first block in an array of `size` bytes. An array is not aligned to a page if the padding would require
+/// Returns the alignment of the first block in an array of `size` bytes: a line, or less for smaller blocks. An array is not aligned to a page if the padding would require
 /// jemalloc's next size class, which takes up to a quarter more memory.
-const fn alignment(size: usize) -> usize {
+const fn alignment<const BLOCK: usize>(size: usize) -> usize {
     let padded = size.saturating_add(PAGE_BYTES - 1);
     if size >= PAGE_ALIGNED_FROM_BYTES && size_class(padded as u64) == size_class(size as u64) {
         PAGE_BYTES
+    } else if BLOCK < LINE_BYTES {
+        BLOCK
     } else {
         LINE_BYTES
     }
 }
 
 /// Returns the offset in `storage` at which `size` bytes of blocks are aligned, or the last at which they fit.
-fn first_block(storage: &[u8], size: usize) -> u16 {
+fn first_block<const BLOCK: usize>(storage: &[u8], size: usize) -> u16 {
     // Under miri `align_offset` may return usize::MAX, for "unknown". The blocks are unaligned then.
-    let start = storage.as_ptr().align_offset(alignment(size)).min(storage.len() - size);
+    let start = storage.as_ptr().align_offset(alignment::<BLOCK>(size)).min(storage.len() - size);
     u16::try_from(start).unwrap_or_default()
 }
 

@@ -178,7 +178,7 @@ impl CuckooFilter {
         if layers.len() != count {
             return Err(Error::Unsound);
         }
-        Self::with_empty_layers(spec, layers.into_iter(), ceiling)
+        Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
     }
 
     /// The number of buckets of the first layer, and of those, the number among which an item can move.
