@@ -1,4 +1,4 @@
-"""The program of docs/from.md with Redisson prints what the page says, and its section on Spring shows the lines of examples/spring,
+"""The programs of docs/from.md with Redisson print what the page says, and its section on Spring shows the lines of examples/spring,
 which has a separate test."""
 
 import os
@@ -34,8 +34,9 @@ public class Main {{
 """
 
 
-def test_the_program_with_redisson_prints_what_the_page_shows(server):
-    section, = (section for section in SECTIONS if section.startswith("Redisson's"))
+@pytest.mark.parametrize("title", ["Redisson's", "Cuckoo filters"])
+def test_the_program_with_redisson_prints_what_the_page_shows(title, server):
+    section, = (section for section in SECTIONS if section.startswith(title))
     (language, code), (_, output) = BLOCK.findall(section)
     assert language == "java"
     assert run_java(code, server.port) == output
