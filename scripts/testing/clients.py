@@ -302,8 +302,8 @@ def judge(*words: str) -> None:
 
 
 CONFIGURATIONS: dict[str, dict[str, list[str]]] = {
-    # A native filter has another size than RedisBloom's.
-    "": {"go-redis": ["BFInfoSize"]},
+    # Filters of our own layouts have other sizes than RedisBloom's, and other numbers of buckets and evictions.
+    "": {"go-redis": ["BFInfoSize"], "Jedis": ["numbersOfReserveWithACapacity"]},
     "bf.layout redisbloom": {},
 }
 """Lines of a server's configuration for the libraries' own tests, and by library the tests to omit because they assert other numbers."""
