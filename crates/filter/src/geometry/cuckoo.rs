@@ -71,19 +71,20 @@ impl CuckooGeometry {
     fn groups_for(capacity: u64, bits: u32, scaling: Scaling) -> (u64, u64) {
         let wanted = to_f64(capacity);
         let (most, grows) = (page_buckets(bits), scaling != Scaling::Fixed);
+        let of_grown = deviations(GROUPS_OF_GROWN);
         // In one group, whose buckets double with the layers until they fill a page, in a filter that grows.
         let mut buckets = to_u64(wanted / f64::from(BUCKET_SLOTS)).clamp(2, most).next_multiple_of(2).min(most);
         while buckets < most {
             let mut load = load_of_one(buckets);
             if grows {
-                load = load.min(load_of_many(buckets << split_max(buckets, bits), GROUPS_OF_GROWN));
+                load = load.min(load_of_many(buckets << split_max(buckets, bits), of_grown));
             }
             if slots_of(buckets) * load >= wanted {
                 return (1, buckets);
             }
             buckets += 2;
         }
-        let load = |groups: f64| if grows { load_of_many(most, GROUPS_OF_GROWN) } else { load_of_many(most, groups) };
+        let load = |groups: f64| load_of_many(most, if grows { of_grown } else { deviations(groups) });
         let mut groups = 1.0;
         // Rises to the least number that suffices, in a few steps, because the load falls with the logarithm of the number.
         loop {
@@ -170,11 +171,15 @@ fn load_of_one(buckets: u64) -> f64 {
     0.985 - 0.9 / slots.sqrt() - 1.0 / slots
 }
 
-/// Returns the share of the slots of `groups` groups together that can be filled. The number of items in a group is a Poisson variable, and
-/// the fullest group must still have room.
-fn load_of_many(buckets: u64, groups: f64) -> f64 {
+/// Returns by how many standard deviations the fullest of `groups` groups may exceed the mean: one in a thousand filters exceeds that.
+fn deviations(groups: f64) -> f64 {
+    (2.0 * libm::log(1000.0 * groups)).sqrt()
+}
+
+/// Returns the share of the slots of many groups together that can be filled. The number of items in a group is a Poisson variable, and the
+/// fullest group must still have room.
+fn load_of_many(buckets: u64, deviations: f64) -> f64 {
     let slots = slots_of(buckets);
-    let deviations = (2.0 * libm::log(1000.0 * groups)).sqrt();
     let root = ((deviations * deviations + 4.0 * load_of_one(buckets) * slots).sqrt() - deviations) / 2.0;
     root * root / slots
 }
