@@ -275,6 +275,7 @@ fn a_chunk_has_whole_groups() {
 }
 
 /// Frozen: a stored filter must find its items in every later version, and a replica of another version must store the same bytes.
+/// A program in another language, written from the description of the layout, computes the same lengths and CRCs.
 #[test]
 fn golden_bytes() {
     for (definition, items, length, crc) in [
