@@ -190,6 +190,17 @@ impl<G: Geometry> Layer<G> {
         }
     }
 
+    /// Prefetches like [`prefetch`](Self::prefetch), for known positions.
+    #[inline]
+    pub(super) fn prefetch_at(&self, probes: &[G::Probe], wanted: Mask) {
+        if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
+            for (_, probe) in wanted.each_of(probes) {
+                self.geometry.prefetch_first(&self.cells, probe);
+                self.geometry.prefetch_rest(&self.cells, probe);
+            }
+        }
+    }
+
     /// Looks up like [`contains_batch`](Self::contains_batch), for known positions whose first cells have been prefetched.
     #[inline]
     pub(super) fn contains_batch_at(&self, probes: &[G::Probe], wanted: Mask) -> Mask {

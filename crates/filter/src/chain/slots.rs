@@ -7,7 +7,7 @@ use super::adding::{Added, Outcome};
 use super::layer::Layer;
 use super::rules::{HashOf, Rules};
 use crate::error::Error;
-use crate::geometry::{COPIES_MAX, CuckooGeometry};
+use crate::geometry::{COPIES_MAX, CuckooGeometry, Geometry};
 use crate::hash::ItemHash;
 use crate::host::Ceiling;
 use crate::mask::Mask;
@@ -16,11 +16,24 @@ impl<R: Rules<Geometry = CuckooGeometry>> Chain<R> {
     /// Stores a copy of an item, found or not: a filter cannot tell a present item from one with the same fingerprint and buckets. An item
     /// with [`COPIES_MAX`] copies in a layer is stuck: adds and deletes do not change it any more.
     /// On an error, nothing has changed.
+    #[inline]
     pub(crate) fn store(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<Outcome, Error> {
+        let first = self.layers.first().map(|first| first.probe(hash)).unwrap_or_default();
+        self.store_at(hash, first, ceiling)
+    }
+
+    /// As [`store`](Self::store). `first`: the position of the item in the first layer.
+    #[inline]
+    fn store_at(
+        &mut self,
+        hash: ItemHash,
+        first: <CuckooGeometry as Geometry>::Probe,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
         if let [only] = &mut *self.layers
             && !only.is_full()
         {
-            match only.store(hash) {
+            match only.store(first) {
                 (copies, true) => return Ok(if copies > 0 { Outcome::Renewed } else { Outcome::New }),
                 (COPIES_MAX.., false) => return Ok(Outcome::Known),
                 (_, false) => {}
@@ -39,7 +52,7 @@ impl<R: Rules<Geometry = CuckooGeometry>> Chain<R> {
         }
         // In the oldest layer with room, so that a filter that shrinks drains its newest ones.
         let newest = self.layers.len().saturating_sub(1);
-        let with_room = self.layers.iter_mut().position(|layer| !layer.is_full() && layer.store(hash).1);
+        let with_room = self.layers.iter_mut().position(|layer| !layer.is_full() && layer.store(layer.probe(hash)).1);
         match with_room {
             Some(index) => self.count_in_older(u64::from(index < newest), 0),
             None => {
@@ -49,7 +62,7 @@ impl<R: Rules<Geometry = CuckooGeometry>> Chain<R> {
                     .filter(|newest| newest.items() >= newest.capacity().div_ceil(2))
                     .ok_or(Error::Full)?;
                 self.grow(ceiling)?;
-                let is_stored = self.layers.last_mut().is_some_and(|newest| newest.store(hash).1);
+                let is_stored = self.layers.last_mut().is_some_and(|newest| newest.store(newest.probe(hash)).1);
                 debug_assert!(is_stored, "an empty layer has room");
             }
         }
@@ -59,9 +72,13 @@ impl<R: Rules<Geometry = CuckooGeometry>> Chain<R> {
     /// Stores the items of a batch, in order, with the answers of storing them one by one. Every stored item is an effect.
     pub(crate) fn store_batch(&mut self, hashes: &[HashOf<R>], ceiling: &impl Ceiling) -> Added {
         let mut added = Added::NONE;
-        self.prefetch_all(hashes);
-        for (index, hash) in hashes.iter().enumerate() {
-            match self.store(*hash, ceiling) {
+        let probes = self.layers.first().map(|first| first.probes(hashes)).unwrap_or_default();
+        match &*self.layers {
+            [only] => only.prefetch_at(&probes, Mask::first(hashes.len())),
+            _ => self.prefetch_all(hashes),
+        }
+        for (index, (hash, probe)) in hashes.iter().zip(probes).enumerate() {
+            match self.store_at(*hash, probe, ceiling) {
                 Ok(outcome) => {
                     added.new.insert_if(index, outcome == Outcome::New);
                     added.effect.insert_if(index, outcome != Outcome::Known);
@@ -142,8 +159,7 @@ impl Layer<CuckooGeometry> {
 
     /// Stores a copy of an item: see [`CuckooGeometry::store`].
     #[inline]
-    fn store(&mut self, hash: ItemHash) -> (u32, bool) {
-        let probe = self.probe(hash);
+    fn store(&mut self, probe: <CuckooGeometry as Geometry>::Probe) -> (u32, bool) {
         let (copies, is_stored) = self.geometry().store(self.cells_mut(), probe);
         if is_stored {
             self.count_one();
