@@ -55,14 +55,15 @@ pub struct Arguments {
     window: Option<u64>,
     rolling: bool,
     sliding: bool,
+    cuckoo: bool,
     counting: bool,
     /// An option that does not exist, which the compiler refuses in a struct.
     wonder: Option<Value>,
 }
 
 /// The options of a filter, which every call with a rate has.
-const OPTIONS: [&str; 9] =
-    ["expansion", "nonscaling", "seed", "hash", "window", "rolling", "sliding", "counting", "wonder"];
+const OPTIONS: [&str; 10] =
+    ["expansion", "nonscaling", "seed", "hash", "window", "rolling", "sliding", "cuckoo", "counting", "wonder"];
 
 impl Arguments {
     /// Returns the bytes of the item, the id or the file.
@@ -87,6 +88,7 @@ impl Arguments {
             window: self.window,
             rolling: self.rolling,
             sliding: self.sliding,
+            cuckoo: self.cuckoo,
             counting: self.counting,
             ..Options::default()
         })

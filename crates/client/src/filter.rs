@@ -105,7 +105,7 @@ macro_rules! filter_methods {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }
 
-                /// Deletes an item from a filter with the hash `siphash` or with counters. Returns whether it was found.
+                /// Deletes an item from a cuckoo filter, or one with the hash `siphash` or counters. Returns whether it was found.
                 pub async fn delete(&self, item: impl Item) -> Result<bool, Error> {
                     self.core.get_item(&self.client, "BF.DEL", &item.item_bytes()).await
                 }
@@ -115,7 +115,7 @@ macro_rules! filter_methods {
                     self.core.many(&self.client, Batch::Delete, items).await
                 }
 
-                /// Returns how often the item was added to a filter with counters, at most 15.
+                /// Returns how often the item is in a cuckoo filter (from 4 on: or more) or one with counters (at most 15).
                 pub async fn count(&self, item: impl Item) -> Result<u64, Error> {
                     self.core.get_item(&self.client, "BF.COUNT", &item.item_bytes()).await
                 }

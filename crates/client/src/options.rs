@@ -29,6 +29,9 @@ pub struct Options {
     pub buckets: Option<u32>,
     /// With `window`: adding an item again restarts its window.
     pub sliding: bool,
+    /// A cuckoo filter: any number of deletes, in little more memory than bits. Every add stores a copy of the item, up to four, and
+    /// a delete removes one: delete only what was added.
+    pub cuckoo: bool,
     /// Counters instead of bits: four times the memory, and any number of deletes.
     pub counting: bool,
     /// The key's time to live in seconds, set only if the filter is created.
@@ -109,6 +112,7 @@ impl Options {
             ("NONSCALING", self.nonscaling),
             ("ROLLING", self.rolling),
             ("SLIDING", self.sliding),
+            ("CUCKOO", self.cuckoo),
             ("COUNTING", self.counting),
         ];
         write_flags(command, flags);

@@ -55,7 +55,7 @@ pub struct Bucket {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// `scaling`, `nonscaling`, `window`, `rolling` or `counting`.
+    /// `scaling`, `nonscaling`, `window`, `rolling`, `cuckoo` or `counting`.
     pub kind: String,
     /// `native`, `redisbloom` or `valkey-bloom`.
     pub layout: String,

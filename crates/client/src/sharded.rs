@@ -102,7 +102,7 @@ macro_rules! sharded_methods {
                     self.core.many(&self.client, Batch::Exists, items).await
                 }
 
-                /// Deletes items; the shards need the hash `siphash` or counters.
+                /// Deletes items; the shards need `cuckoo`, the hash `siphash` or counters.
                 pub async fn delete_many<T: BatchItem>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
                     self.core.many(&self.client, Batch::Delete, items).await
                 }
