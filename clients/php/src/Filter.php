@@ -4,7 +4,7 @@ namespace Bloomgate;
 
 /** A filter in a server. Every method throws the errors of Errors.php. */
 final class Filter {
-    private const FLAGS = ['nonscaling', 'rolling', 'sliding', 'counting'];
+    private const FLAGS = ['nonscaling', 'rolling', 'sliding', 'cuckoo', 'counting'];
     private const VALUES = ['expansion', 'seed', 'layout', 'hash', 'window', 'buckets', 'ex', 'px', 'tightening', 'items'];
 
     /** @param bool $create with false, an add to a missing filter throws FilterMissing instead of creating one */
@@ -51,7 +51,7 @@ final class Filter {
      */
     public function existsMany(iterable $items): array { return $this->batch(['BF.MEXISTS', $this->key], $items); }
 
-    /** Deletes an item from a filter with `hash: 'siphash'` or `counting`. Returns whether it was found. */
+    /** Deletes an item from a filter with `cuckoo`, `hash: 'siphash'` or `counting`. Returns whether it was found. */
     public function delete(string|int $item): bool { return (bool) $this->one('BF.DEL', $item); }
 
     /**
@@ -60,7 +60,7 @@ final class Filter {
      */
     public function deleteMany(iterable $items): array { return $this->batch(['BF.MDEL', $this->key], $items); }
 
-    /** Returns how often the item was added to a filter with `counting`, at most 15. */
+    /** Returns how often the item is in a filter with `cuckoo` (from 4 on: or more) or `counting` (at most 15). */
     public function count(string|int $item): int { return $this->one('BF.COUNT', $item); }
 
     /** Returns the number of items; 0 if there is no filter. */
