@@ -57,6 +57,9 @@ type FilterOptions struct {
 	Buckets int
 	// Sliding restarts an item's window when it is added again.
 	Sliding bool
+	// Cuckoo makes a cuckoo filter: unlimited deletes in little more memory than bits. Every add stores a copy of the item, up to
+	// four, and a delete removes one: delete only what was added.
+	Cuckoo bool
 	// Counting uses counters instead of bits: four times the memory, unlimited deletes.
 	Counting bool
 	// EX is the key's time to live in seconds, and PX in milliseconds, set only if the filter is created.
@@ -83,6 +86,7 @@ func (o FilterOptions) words(words []any) []any {
 	add(o.Nonscaling, "NONSCALING")
 	add(o.Rolling, "ROLLING")
 	add(o.Sliding, "SLIDING")
+	add(o.Cuckoo, "CUCKOO")
 	add(o.Counting, "COUNTING")
 	return words
 }
@@ -151,7 +155,7 @@ func (f *Filter) ExistsMany(ctx context.Context, items []string) ([]bool, error)
 	return f.batch(ctx, []any{"BF.MEXISTS", f.key}, IDs(slices.Values(items)), durability{})
 }
 
-// Delete deletes an item, and returns whether it was found. The filter needs the hash siphash, or counters.
+// Delete deletes an item, and returns whether it was found. The filter needs Cuckoo, the hash siphash or Counting.
 func (f *Filter) Delete(ctx context.Context, item string) (bool, error) {
 	return f.boolean(ctx, "BF.DEL", item)
 }
@@ -161,7 +165,8 @@ func (f *Filter) DeleteMany(ctx context.Context, items []string) ([]bool, error)
 	return f.batch(ctx, []any{"BF.MDEL", f.key}, IDs(slices.Values(items)), durability{})
 }
 
-// Count returns how often an item was added to a filter with counters, at most 15. The server refuses other filters.
+// Count returns how often an item is in a filter with Cuckoo (from 4 on: or more) or Counting (at most 15). The server refuses other
+// filters.
 func (f *Filter) Count(ctx context.Context, item string) (int64, error) {
 	return f.number(ctx, "BF.COUNT", item)
 }
