@@ -21,6 +21,9 @@ export interface CreationOptions {
   buckets?: number | undefined;
   /** With `window`: adding an item again restarts its window. */
   sliding?: boolean | undefined;
+  /** A cuckoo filter: unlimited deletes in little more memory than bits. Every add stores a copy of the item, up to four, and a
+   * delete removes one: delete only what was added. */
+  cuckoo?: boolean | undefined;
   /** Counters instead of bits: four times the memory, unlimited deletes. */
   counting?: boolean | undefined;
   /** The key's time to live in seconds, set only if the filter is created. */
@@ -50,7 +53,7 @@ export function defined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
 }
 
-const FLAGS = new Set(["nonscaling", "rolling", "sliding", "counting"]);
+const FLAGS = new Set(["nonscaling", "rolling", "sliding", "cuckoo", "counting"]);
 const VALUES = new Set(["expansion", "seed", "layout", "hash", "window", "buckets", "ex", "px"]);
 
 /** Returns the options as words of a command. Throws TypeError for an unknown name, or a value of the wrong type. */

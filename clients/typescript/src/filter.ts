@@ -117,7 +117,7 @@ export class Filter {
     return each(items, (window) => this.#batch(["BF.MEXISTS", this.#name], window));
   }
 
-  /** Deletes an item from a filter with `hash: "siphash"` or `counting`. Returns whether it was found. */
+  /** Deletes an item from a filter with `cuckoo`, `hash: "siphash"` or `counting`. Returns whether it was found. */
   delete(item: Item): Promise<boolean> {
     return this.#one(Boolean, "BF.DEL", itemBytes(item));
   }
@@ -140,7 +140,7 @@ export class Filter {
     return answers;
   }
 
-  /** Returns how often the item was added to a filter with `counting`, at most 15. */
+  /** Returns how often the item is in a filter with `cuckoo` (from 4 on: or more) or `counting` (at most 15). */
   count(item: Item): Promise<number> {
     return this.#one(number, "BF.COUNT", itemBytes(item));
   }
