@@ -69,6 +69,14 @@ public final class CreationOptions {
         return with("SLIDING");
     }
 
+    /**
+     * Makes a cuckoo filter: unlimited deletes in little more memory than bits. Every add stores a copy of the item, up to four, and
+     * a delete removes one: delete only what was added.
+     */
+    public CreationOptions cuckoo() {
+        return with("CUCKOO");
+    }
+
     /** Uses counters instead of bits: four times the memory, unlimited deletes. */
     public CreationOptions counting() {
         return with("COUNTING");

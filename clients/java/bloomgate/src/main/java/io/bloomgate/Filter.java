@@ -118,7 +118,7 @@ public final class Filter {
         return Caller.begin(client, batch(items, List.of("BF.MEXISTS", key)));
     }
 
-    /** Deletes an item, and returns whether it was found. The filter needs the hash {@code siphash}, or counters. */
+    /** Deletes an item, and returns whether it was found. The filter needs cuckoo, the hash {@code siphash} or counters. */
     public boolean remove(Object item) {
         return one(Replies::truth, "BF.DEL", Items.bytes(item));
     }
@@ -139,7 +139,10 @@ public final class Filter {
         return Caller.begin(client, batch(items, List.of("BF.MDEL", key)));
     }
 
-    /** Returns how often an item is in a filter with counters, at most 15. The server refuses other filters. */
+    /**
+     * Returns how often an item is in a cuckoo filter (from 4 on: or more) or a filter with counters (at most 15). The server refuses
+     * other filters.
+     */
     public long count(Object item) {
         return one(Replies::integer, "BF.COUNT", Items.bytes(item));
     }
