@@ -68,6 +68,7 @@ def test_the_answers_of_earlier_windows(client: redis.Redis) -> None:
         ("nonscaling", {"expansion": 0}),
         ("window", {"window": 604800, "buckets": 12, "sliding": True, "hash": "siphash"}),
         ("rolling", {"rolling": True, "buckets": 4}),
+        ("cuckoo", {"cuckoo": True, "expansion": 4}),
         ("counting", {"counting": True, "px": 1_000_000}),
     ],
 )

@@ -28,6 +28,9 @@ class CreationOptions(TypedDict, total=False):
     """The maximum number of buckets of a filter that forgets, 3 to 64."""
     sliding: bool
     """With `window`: adding an item again restarts its window."""
+    cuckoo: bool
+    """A cuckoo filter: unlimited deletes in little more memory than bits. Every add stores a copy of the item, up to four, and a
+    delete removes one: delete only what was added."""
     counting: bool
     """Counters instead of bits: four times the memory, unlimited deletes."""
     ex: int
@@ -36,7 +39,7 @@ class CreationOptions(TypedDict, total=False):
     """The key's time to live in milliseconds."""
 
 
-FLAGS = ("nonscaling", "rolling", "sliding", "counting")
+FLAGS = ("nonscaling", "rolling", "sliding", "cuckoo", "counting")
 VALUES = ("expansion", "seed", "layout", "hash", "window", "buckets", "ex", "px")
 
 

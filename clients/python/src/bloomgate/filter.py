@@ -87,7 +87,7 @@ class FilterMethods(Batches):
 
     @method
     def delete(self, item: Item) -> Steps[bool]:
-        """Deletes an item from a filter with `hash="siphash"` or `counting`. Returns whether it was found."""
+        """Deletes an item from a filter with `cuckoo`, `hash="siphash"` or `counting`. Returns whether it was found."""
         return self._one(bool, "BF.DEL", item_bytes(item))
 
     @method
@@ -116,7 +116,7 @@ class FilterMethods(Batches):
 
     @method
     def count(self, item: Item) -> Steps[int]:
-        """Returns how often the item was added to a filter with `counting`, at most 15."""
+        """Returns how often the item is in a filter with `cuckoo` (from 4 on: or more) or `counting` (at most 15)."""
         return self._one(int, "BF.COUNT", item_bytes(item))
 
     @method

@@ -92,7 +92,7 @@ class Batches:
 
     @method
     def delete_many(self, items: Items) -> Steps[list[bool]]:
-        """Deletes items from filters with `hash="siphash"` or `counting`. Returns whether each was found."""
+        """Deletes items from filters with `cuckoo`, `hash="siphash"` or `counting`. Returns whether each was found."""
         return many(items, self._delete_window)
 
 
