@@ -677,7 +677,7 @@ fn check_filter(client: &mut Connection, name: &[u8], filter: &mut Filter) -> Re
         _ if filter.shape.forgets() => {}
         Some(expected) if expected.max(0) != card => return Err(format!("BF.CARD is {card}, not {expected}")),
         // After a command without a reply, the model learns the value from the server. A 0 may hide a negative count.
-        None if card > 0 => filter.card = Some(card),
+        None if card > 0 && !filter.shape.is_cuckoo() => filter.card = Some(card),
         _ => {}
     }
     Ok(())
