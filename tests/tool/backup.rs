@@ -298,13 +298,13 @@ fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
 
 // Cuckoo filters, which have commands of their own.
 
-/// Cuckoo filters: the key, the arguments of CF.RESERVE, and the number of items.
+/// Cuckoo filters of RedisBloom's layout: the key, the arguments of CF.RESERVE, and the number of items.
 pub const CUCKOO: [(&str, &str, usize); 5] = [
-    ("cf:empty", "100", 0),
-    ("cf:default", "1024", 500),
-    ("cf:grown", "100 EXPANSION 1", 2000),
+    ("cf:empty", "100 BUCKETSIZE 2", 0),
+    ("cf:default", "1024 MAXITERATIONS 20", 500),
+    ("cf:grown", "100 BUCKETSIZE 2 EXPANSION 1", 2000),
     ("cf:wide", "2000 BUCKETSIZE 4 MAXITERATIONS 7 EXPANSION 2", 3000),
-    ("cf:expiring", "100", 10),
+    ("cf:expiring", "100 BUCKETSIZE 2", 10),
 ];
 
 pub fn build_cuckoo(client: &mut Connection) {
@@ -357,7 +357,7 @@ fn cuckoo_filters_are_restored_unchanged_and_compared() {
             "CF.ADD cf:default x",
             "CF.ADD cf:wide x",
             "DEL cf:empty",
-            "CF.RESERVE cf:empty 100 EXPANSION 4",
+            "CF.RESERVE cf:empty 100 BUCKETSIZE 2 EXPANSION 4",
         ]);
         there.pipeline(&["DEL cf:grown", "CF.ADD new x"]);
         let text = compare().refused("the two servers differ in 5 filters").text();
@@ -389,7 +389,7 @@ fn cuckoo_filters_are_restored_unchanged_and_compared() {
 fn every_server_restores_the_dumps_of_every_other() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
-        server.connect().pipeline(&["CF.RESERVE empty 100", "BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b"]);
+        server.connect().pipeline(&["CF.RESERVE empty 100 BUCKETSIZE 2", "BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b"]);
         backup(&server, &["--all"], &files.path("file")).success();
         on_every_server(|program| {
             let other = Server::start(program);

@@ -51,6 +51,7 @@ fn fill(client: &mut Connection) {
     }
     // valkey-bloom's layout is copied by DUMP and RESTORE.
     client.run("BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b");
+    client.run("CF.RESERVE cuckoo 100 LAYOUT redisbloom");
     client.run("CF.ADD cuckoo a");
     client.run("EXPIRE plain 1000");
     client.pipeline(&["SELECT 1", "BF.ADD other x", "SELECT 0"]);
