@@ -12,7 +12,7 @@ use std::sync::{LazyLock, Mutex};
 use testing::{Connection, Server, integer, restore_by_law, with_fixed_checksum};
 
 /// The number of counters: at least one for each branch of the module.
-const COUNTERS: usize = 1 << 15;
+const COUNTERS: usize = 1 << 16;
 /// The maximum growth of the server's memory over any number of inputs, in bytes.
 const SLACK_BYTES: i64 = 256 << 10;
 
