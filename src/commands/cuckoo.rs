@@ -530,20 +530,17 @@ pub fn debug(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<()
 /// `CF.SCANDUMP key iterator`
 ///
 /// Replies with the record after the one with this iterator, for CF.LOADCHUNK, and with 0 and null at the end. As in RedisBloom, an empty
-/// filter has no records. A filter of our own layout is dumped as BF.SCANDUMP dumps it.
+/// filter has no records. A filter of our own layout has the records of BF.SCANDUMP.
 pub fn scandump(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let iterator = cuckoo::scandump(args.words())?;
     let key = ReadKey::open(keys, args.arg(1)?);
-    let filter = match key.cuckoo()?.ok_or(Refusal::NotFound)? {
-        Value::Cuckoo(filter) => filter,
-        Value::Filter(_) => {
-            drop(key);
-            return dump::scandump(context, args, keys);
-        }
+    let next = match key.cuckoo()?.ok_or(Refusal::NotFound)? {
+        Value::Filter(filter) if iterator == 0 && filter.items() == 0 => None,
+        Value::Filter(filter) => dump::next_record(key.stored()?.ok_or(Refusal::NotFound)?, filter, iterator)?,
+        Value::Cuckoo(filter) if iterator == 0 && filter.items() == 0 => None,
+        Value::Cuckoo(filter) => chunked::next_record(filter, iterator).map_err(Refusal::Dump)?,
         Value::Arriving(_) => return Err(Refusal::StillLoading),
     };
-    let is_empty = iterator == 0 && filter.items() == 0;
-    let next = if is_empty { None } else { chunked::next_record(filter, iterator).map_err(Refusal::Dump)? };
     reply::array(context, 2);
     match next {
         Some((iterator, data)) => {

@@ -39,7 +39,7 @@ pub fn scandump(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result
 }
 
 /// Returns the record after the one with this iterator. Reads the state of the value at the start of the dump from the list of marks.
-fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result<Option<Record<'a>>, Refusal> {
+pub fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result<Option<Record<'a>>, Refusal> {
     let mut mark = take_mark(stored.instance);
     let next = filter.next_record(stored.generation, iterator, &mut mark);
     put_mark(stored.instance, mark)?;

@@ -389,7 +389,9 @@ fn cuckoo_filters_are_restored_unchanged_and_compared() {
 fn every_server_restores_the_dumps_of_every_other() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
-        server.connect().pipeline(&["CF.RESERVE empty 100 BUCKETSIZE 2", "BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b"]);
+        server
+            .connect()
+            .pipeline(&["CF.RESERVE empty 100 BUCKETSIZE 2", "BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b"]);
         backup(&server, &["--all"], &files.path("file")).success();
         on_every_server(|program| {
             let other = Server::start(program);

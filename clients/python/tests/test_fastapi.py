@@ -103,6 +103,8 @@ def test_the_service_queries_the_database_once_for_each_version_of_a_row(tmp_pat
                 found = eventually("the write", lambda: session.execute(sleeping).fetchone())
                 os.kill(found[0], signal.SIGKILL)  # PostgreSQL restarts
                 assert hanging.result() == 500
+        # Until PostgreSQL has restarted, and on connections that it closed, queries fail.
+        eventually("PostgreSQL to answer", lambda: service.ask("GET", 17) != 500)
         assert service.ask("GET", 17) == {"id": 17, "name": "Ada"}
         assert service.ask("PUT", 17, {"name": "Eve"}) == 204
         assert service.ask("GET", 17) == {"id": 17, "name": "Eve"}

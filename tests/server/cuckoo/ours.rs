@@ -3,8 +3,9 @@
 
 use crate::persistence::rewrite_append_only_file;
 use testing::{
-    Connection, Reply, Server, Stop, append_only_commands, catch_up, digest, dump, error, follow, in_both_protocols,
-    integer, next_record, ok, on_every_server, restore, simple, with_append_only_client, with_client,
+    Connection, Reply, Server, Stop, append_only_commands, array, catch_up, digest, dump, error, follow,
+    in_both_protocols, integer, next_record, nil, ok, on_every_server, restore, simple, with_append_only_client,
+    with_client,
 };
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -268,6 +269,12 @@ fn a_filter_is_dumped_and_loaded() {
             assert_eq!(client.run("TYPE copy"), simple("bloomgate"));
             client.run("DEL copy");
         }
+        // As in RedisBloom, CF.SCANDUMP replies null at the end, and an empty filter has no records.
+        let end = array([integer(0), nil(2)]);
+        client.run("CF.RESERVE none 100");
+        assert_eq!(client.run("CF.SCANDUMP none 0"), end);
+        let last = std::iter::successors(Some(0), |iterator| Some(next_record(client, "grown", *iterator)?.0)).last();
+        assert_eq!(client.run(&format!("CF.SCANDUMP grown {}", last.unwrap())), end);
         // Before its last record, a filter answers neither family.
         let (iterator, header) = next_record(client, "grown", 0).unwrap();
         assert_eq!(client.call(&[&b"CF.LOADCHUNK"[..], b"part", iterator.to_string().as_bytes(), &header]), ok());
