@@ -1,6 +1,6 @@
 """Puts each cache in front of a table with versions, and counts the reads that return an old one: scoreboard.py URL SECONDS CHECK
 LANGUAGE=COMMAND... Each command is a program with caches. Without arguments it prints their names. With one of the names and a URL it
-answers `read ID` with `done VERSION`, and `change ID` with `done 0`; meanwhile it may ask for `load ID` or `commit ID`."""
+answers `read ID` with `done VERSION`, and `change ID` with `done 0`. Before it answers, it may ask for `load ID` or `commit ID`."""
 
 import random
 import subprocess
@@ -48,7 +48,7 @@ class Driver:
         print(*words, file=self.process.stdin, flush=True)
 
     def call(self, word, id):
-        """Calls the cache, which may load or commit meanwhile, and returns its answer."""
+        """Calls the cache, lets it load and commit, and returns its answer."""
         self.send(word, id)
         while True:
             word, number = self.process.stdout.readline().split()

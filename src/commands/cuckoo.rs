@@ -304,7 +304,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Adds the first items, as many as it can take at once. [`Added::effect`] has the stored ones.
+    /// Adds the first items: a batch to our own layout, one item to RedisBloom's. [`Added::effect`] has the stored ones.
     fn add(&mut self, items: &[Arg<'_>], origin: Origin, ceiling: &impl Ceiling) -> Added {
         let one = |stored: Result<bool, Error>| {
             let effect = Mask::first(usize::from(stored == Ok(true)));

@@ -120,7 +120,7 @@ pub fn part(server: &mut Server, head: &Head, iterator: u64) -> Result<Attempt<P
     Ok(Ok(Part { iterator, data, contents: contents(&head.type_name, &info)? }))
 }
 
-/// Makes a payload of DUMP acceptable to servers older than the first one, and to those of another family: they refuse unknown versions.
+/// Makes a payload of DUMP acceptable to older servers and to the other family of servers, which refuse unknown versions.
 pub fn make_portable(payload: &mut Vec<u8>) {
     payload.truncate(payload.len().saturating_sub(FOOTER_BYTES));
     payload.extend(PORTABLE_VERSION.to_le_bytes());

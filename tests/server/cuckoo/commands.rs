@@ -166,7 +166,7 @@ fn neither_family_takes_a_filter_of_the_other() {
 }
 
 /// The commands that were propagated since the last call, without the keys' contents.
-fn propagated(server: &Server, seen: &mut usize) -> Vec<String> {
+pub fn propagated(server: &Server, seen: &mut usize) -> Vec<String> {
     let commands = append_only_commands(server);
     let new = commands[*seen..].iter().map(|words| String::from_utf8_lossy(&words.join(&b' ')).into_owned());
     let new = new.filter(|line| line != "MULTI" && line != "EXEC").collect();

@@ -1,11 +1,11 @@
 //! Cuckoo filters of our own layout: which commands create them, what both families of commands answer, effects for replicas and the AOF,
 //! dumps, and copies that survive a kill.
 
+use super::commands::propagated;
 use crate::persistence::rewrite_append_only_file;
 use testing::{
-    Connection, Reply, Server, Stop, append_only_commands, array, catch_up, digest, dump, error, follow,
-    in_both_protocols, integer, next_record, nil, ok, on_every_server, restore, simple, with_append_only_client,
-    with_client,
+    Connection, Reply, Server, Stop, array, catch_up, digest, dump, error, follow, in_both_protocols, integer,
+    next_record, nil, ok, on_every_server, restore, simple, with_append_only_client, with_client,
 };
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -142,20 +142,11 @@ fn a_full_filter_refuses_items_one_by_one() {
     });
 }
 
-/// Returns the new commands in the append-only file.
-fn propagated(server: &Server, seen: &mut usize) -> Vec<String> {
-    let commands = append_only_commands(server);
-    let text =
-        |words: &Vec<Vec<u8>>| words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
-    let new = commands[*seen..].iter().map(text).filter(|line| !line.starts_with("SELECT")).collect();
-    *seen = commands.len();
-    new
-}
-
 #[test]
 fn effects_are_propagated() {
     with_append_only_client(|server, client| {
         let mut seen = 0;
+        propagated(server, &mut seen);
         client.run("CONFIG SET bf.cf-initial-size 50");
         for (line, expected) in [
             ("CF.RESERVE k 100 SEED 7", &["BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 CUCKOO SEED 7"][..]),

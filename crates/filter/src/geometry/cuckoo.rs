@@ -46,7 +46,7 @@ pub struct CuckooGeometry {
 
 impl CuckooGeometry {
     /// Returns the geometry of a first layer for `capacity` items at false positive rate `rate`: the one with the shortest fingerprints
-    /// whose rate at capacity is not above that. Takes about a microsecond.
+    /// whose rate at capacity is not above that. Tries up to 28 lengths.
     ///
     /// # Errors
     /// [`Error::CapacityOutOfRange`] for capacity 0, [`Error::RateTooLow`] if no fingerprint is long enough, [`Error::SizeOverflow`] if the
@@ -96,8 +96,8 @@ impl CuckooGeometry {
         }
     }
 
-    /// Returns the geometry of a later layer, where this is the first one: its capacity has doubled so many times, and its rate at
-    /// `capacity` items is at most `rate`, which is not above this layer's.
+    /// Returns the geometry of a later layer; this is the first one. `times`: the number of doublings from this capacity to `capacity`.
+    /// `rate`: the later layer's rate at `capacity` items, at most this layer's.
     pub(crate) fn doubled(self, times: u32, capacity: u64, rate: f64) -> Result<Self, Error> {
         let splits = if self.groups == 1 { split_max(self.buckets.into(), self.bits.into()).min(times) } else { 0 };
         let groups = 1u64.checked_shl(times - splits).and_then(|factor| self.groups.checked_mul(factor));

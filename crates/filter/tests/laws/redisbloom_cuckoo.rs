@@ -227,7 +227,7 @@ fn any_number_of_deletes_is_kept() {
     assert!(read(StoredAs::RedisBloomCuckoo, &written(&value)).is_ok_and(|again| again == value));
 }
 
-/// The filter has so many copies that one delete does not start a compaction, which would move the newest copy to the empty slot.
+/// With this many copies, one delete does not start a compaction, which would move the newest copy to the empty slot.
 #[test]
 fn a_delete_empties_a_slot_of_the_newest_sub_filter() {
     let mut filter = created(RedisBloomCuckooSpec { capacity: 64, ..DEFAULT });

@@ -619,8 +619,8 @@ impl World {
         let follower = forms::filter(&self.follower);
         assert_eq!(statistics(filter, now), statistics(follower, now));
         assert_eq!(filter.size_bytes(), follower.size_bytes(), "what BF.INFO tells");
-        // For the fields of a filter with one layer, BF.INFO counts 8 bytes more than they take now, and as many for each layer of a cuckoo filter,
-        // whose cells need no padding; for a filter of valkey-bloom's layout, it counts valkey-bloom's size.
+        // BF.INFO counts 8 bytes more than the fields of a filter with one layer take, and 8 more for each layer of a cuckoo filter. For a
+        // filter of valkey-bloom's layout it counts valkey-bloom's size.
         let least = filter.contents().pending_bytes + follower.size_bytes();
         let fewer = if filter.cuckoo().is_some() { 8 * filter.layer_count() as u64 } else { 8 };
         assert!(filter.allocated_bytes() + fewer >= least || matches!(self.spec, Spec::ValkeyBloom(_)));

@@ -25,7 +25,7 @@ All databases are searched, unless -n or the URL names one. With --beside, name 
 
 Filters are equal if their type, capacity, layers and items are equal, both or neither expire, and every byte of BF.SCANDUMP or
 CF.SCANDUMP is equal, or of DUMP for valkey-bloom's layout and empty cuckoo filters. Both servers send all filters, in records
-of at most 16 MiB. A filter that is written meanwhile cannot be compared: see CLIENT PAUSE.
+of at most 16 MiB. A filter that is written during that time cannot be compared: see CLIENT PAUSE.
 
 Exits with status 1 if there are keys that bloomgate cannot load, or if the two servers differ in a filter.";
 
