@@ -1,5 +1,5 @@
-//! A soak test of ordinary use, which checks for growth that should not happen. The writers and readers of `chaos`, and filters for users,
-//! work on a server with a replica; both save. The load has a steady state: fixed numbers of rows, a fixed lifetime of users and cached
+//! A soak test of ordinary use, which checks for growth that should not happen. The writers and readers of `chaos`, a crawler, and filters
+//! for users work on a server with a replica; both save. The load has a steady state: fixed numbers of rows, a fixed lifetime of users and cached
 //! values. The processes run for the whole test, so that leaks accumulate.
 //!
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. Each sample is printed as a line of CSV after `sample: `, and each
@@ -23,15 +23,17 @@ use crate::follow::soak::judge::Samples;
 /// Items of a user, and of one user in fifty.
 const ITEMS: usize = 20;
 const MANY_ITEMS: usize = 2000;
-/// The pause between two users, so that a soak uses a small part of a processor.
-const USER_PAUSE: Duration = Duration::from_millis(50);
+/// Links of a page, which the crawler adds in one command.
+const LINKS: usize = 100;
+/// The pause between two users or two pages, so that a soak uses a small part of a processor.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Creates a filter for each user until the end. Half of them expire, the others are deleted. `leaks`: users are never deleted, and the
 /// connection for each is never closed.
 fn serve_users(port: u16, lifetime: Duration, leaks: bool, is_done: &AtomicBool, verified: &AtomicU64) {
     let (mut client, mut live, mut kept) = (Connection::open(port).unwrap(), VecDeque::new(), Vec::new());
     for user in (0_usize..).take_while(|_| !is_done.load(SeqCst)) {
-        thread::sleep(USER_PAUSE);
+        thread::sleep(PAUSE);
         let (key, expires) = (format!("user:{user}"), user % 2 == 1);
         let count = if user % 50 == 0 { MANY_ITEMS } else { ITEMS };
         let words = |words: &[&str]| -> Vec<String> {
@@ -57,6 +59,26 @@ fn serve_users(port: u16, lifetime: Duration, leaks: bool, is_done: &AtomicBool,
             assert!(is_complete || is_gone, "{key} has lost an item: {reply:?}");
             assert!(expires || leaks || client.run(&format!("UNLINK {key}")) == integer(1), "{key} is lost");
             verified.fetch_add(u64::from(is_complete), SeqCst);
+        }
+    }
+}
+
+/// Adds the links of one page after the other to a growing filter, and looks up those of an earlier page. Deletes the filter after
+/// `lifetime` and begins again.
+fn crawl(port: u16, lifetime: Duration, is_done: &AtomicBool, verified: &AtomicU64) {
+    let mut client = Connection::open(port).unwrap();
+    let (mut begin, mut pages) = (Instant::now(), 0);
+    while !is_done.load(SeqCst) {
+        thread::sleep(PAUSE);
+        let links = |page: usize| -> Vec<String> { (0..LINKS).map(|link| format!("/{page}/{link}")).collect() };
+        client.batched(&[b"BF.MADD", b"links"], &links(pages));
+        let found = client.batched(&[b"BF.MEXISTS", b"links"], &links(pages / 2));
+        assert!(found.iter().all(|&found| found), "links of page {} of {pages} are lost: {found:?}", pages / 2);
+        verified.fetch_add(LINKS as u64, SeqCst);
+        pages += 1;
+        if begin.elapsed() > lifetime {
+            assert_eq!(client.run("UNLINK links"), integer(1));
+            (begin, pages) = (Instant::now(), 0);
         }
     }
 }
@@ -90,19 +112,20 @@ fn soak(program: &Path, effort: f64, leaks: bool) -> Vec<String> {
     let replica = Server::with(program).line("appendonly yes").start();
     let (world, first) = begin::<Database>(Mode::Eventual, Server::with(program).line("appendonly yes"));
     follow(&mut replica.connect(), &world.server);
-    let (mut samples, verified) = (Samples::new(), AtomicU64::new(0));
+    let (mut samples, verified, links) = (Samples::new(), AtomicU64::new(0), AtomicU64::new(0));
     drive(Mode::Eventual, world, first, effort, true, |chaos, time| {
         let (run, port, lifetime) = (chaos.run, chaos.world.server.port, (time / 32).min(Duration::from_secs(30)));
         thread::scope(|scope| {
             let users = scope.spawn(|| serve_users(port, lifetime, leaks, &run.done, &verified));
-            let failed = || users.is_finished();
+            let crawler = scope.spawn(|| crawl(port, 2 * lifetime, &run.done, &links));
+            let failed = || users.is_finished() || crawler.is_finished();
             let result = catch_unwind(AssertUnwindSafe(|| supervise(chaos, time, &replica, &mut samples, failed)));
             run.done.store(true, SeqCst);
             result.unwrap_or_else(|panic| resume_unwind(panic));
         });
     });
-    assert!(verified.load(SeqCst) > 0);
-    figures(&format!("ordinary use: {} users", verified.load(SeqCst)));
+    assert!(verified.load(SeqCst) > 0 && links.load(SeqCst) > 0);
+    figures(&format!("ordinary use: {} users and {} links verified", verified.load(SeqCst), links.load(SeqCst)));
     eprintln!("{samples}");
     samples.grown()
 }
