@@ -5,6 +5,7 @@ judge.py [--mutation NAME] [--cluster] --seconds N NAME=COMMAND..."""
 import argparse
 import asyncio
 import collections
+import contextlib
 import itertools
 import json
 import os
@@ -45,7 +46,7 @@ class Call:
 
 
 class Driver:
-    """One process with one client, and its observed behaviour."""
+    """One program with one client, and its observed behaviour."""
 
     def __init__(self, judge, name, command):
         self.judge, self.name, self.command = judge, name, shlex.split(command)
@@ -58,11 +59,16 @@ class Driver:
         settings = {"address": address, "cluster": self.judge.is_cluster, "near": near, "guard": guard}
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         pipe = asyncio.subprocess.PIPE
+        # A driver may consist of several processes: signals go to its group.
         self.process = await asyncio.create_subprocess_exec(
-            *self.command, json.dumps(settings), stdin=pipe, stdout=pipe, env=environment, limit=1 << 26
+            *self.command, json.dumps(settings), stdin=pipe, stdout=pipe, env=environment, limit=1 << 26, start_new_session=True
         )
         assert await self.process.stdout.readline(), f"{self.name} did not start"
         self.receiver = asyncio.create_task(self.receive())
+
+    def signal(self, number):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
     def tell(self, *words):
         self.process.stdin.write(json.dumps(words).encode() + b"\n")
@@ -183,7 +189,7 @@ class Judge:
             self.is_over = True
             for driver in self.drivers:
                 if driver.process:
-                    driver.process.kill()
+                    driver.signal(signal.SIGKILL)
             await asyncio.to_thread(self.servers.end)
         return self.report()
 
@@ -215,11 +221,11 @@ class Judge:
         await asyncio.sleep(PAUSES[-1])
 
     async def pause_fault(self):
-        """A driver's whole process stops, as in a pause of its garbage collector or of its machine."""
+        """All processes of a driver stop, as in a pause of its garbage collector or of its machine."""
         driver = random.choice(self.drivers)
-        os.kill(driver.process.pid, signal.SIGSTOP)
+        driver.signal(signal.SIGSTOP)
         await asyncio.sleep(random.choice(PAUSES))
-        os.kill(driver.process.pid, signal.SIGCONT)
+        driver.signal(signal.SIGCONT)
 
     async def quiet(self):
         """Once the faults are over, every driver has to return to the server: then few invented ids reach the table."""
