@@ -11,7 +11,7 @@ from pathlib import Path
 
 from machine import (
     ALL_CASES, ROOT, SERVER_CASES, TARGET, TOOL, cases, fail, headline, install_with_npm, module, output, require, require_go,
-    require_java, require_node, run, servers, skip, status_of, use_server, version, virtual_environment, wanted,
+    require_java, require_node, require_php, run, servers, skip, status_of, use_server, version, virtual_environment, wanted,
 )
 
 FIRST_ONLY = "BLOOMGATE_SERVERS" not in os.environ
@@ -138,13 +138,7 @@ def go(*words: str) -> None:
 def php(*words: str) -> None:
     """[--specification] clients/php on phpredis and Predis: syntax, tests, pages, the specification"""
     specification, package, programs = only_specification(words), ROOT / "clients/php", package_servers()
-    require("the PHP package", "php", "phpunit")
-    if version(found := output("php", "-r", "echo PHP_VERSION;")) < (8, 2):
-        skip(f"PHP is version {found}; the PHP package needs 8.2 or newer")
-    libraries = "extension_loaded('redis') && extension_loaded('pcntl') && class_exists('Predis\\Client')"
-    libraries += " && interface_exists('Psr\\SimpleCache\\CacheInterface') && class_exists('Illuminate\\Cache\\Repository')"
-    if status_of("php", "-r", f"require 'tests/autoload.php'; exit((int) !({libraries}));", cwd=package):
-        skip("the PHP package: phpredis, Predis, PSR-16 or Laravel's cache is missing", "scripts/setup --test installs them on Debian")
+    found = require_php()
     for file in sorted(path for folder in ("src", "tests") for path in (package / folder).rglob("*.php")):
         run("sh", "-c", 'php -l "$0" >/dev/null', file)
     passed, kinds = True, ["scripted", "real"]
@@ -273,16 +267,26 @@ def judge(*words: str) -> None:
         run("cargo", "build", "--quiet", "--locked", "--workspace", "--example", "judge_driver")
         return f"{TARGET}/debug/examples/judge_driver"
 
+    def php_driver() -> str:
+        require_php()
+        return "php tests/judge/driver.php"
+
     drivers = [f"Python, {name}={interpreter} tests/judge/{file}.py" for name, file in (("threads", "driver"), ("asyncio", "driver_tasks"))]
     near = [driver.replace("=", ", near=", 1) for driver in drivers]
-    for name, driver in {"TypeScript": typescript_driver, "Go": go_driver, "Java": java_driver, "Rust": rust_driver}.items():
+    single: list[str] = []
+    makers = {"TypeScript": typescript_driver, "Go": go_driver, "Java": java_driver, "Rust": rust_driver, "PHP": php_driver}
+    for name, make in makers.items():
         try:
-            drivers.append(f"{name}={driver()}")
+            command = make()
         except SystemExit as missing:
             if missing.code != 77:
                 raise
             continue
-        near += [f"{name}, near={driver()}"] if name == "TypeScript" else []
+        if name == "PHP":
+            single = [f"PHP, {library}={command} {library.lower()}" for library in ("phpredis", "Predis")]
+        else:
+            drivers.append(f"{name}={command}")
+        near += [f"{name}, near={command}"] if name == "TypeScript" else []
 
     def passes(title: str, *options: object) -> bool:
         print(f"\n{title}")
@@ -294,10 +298,10 @@ def judge(*words: str) -> None:
 
     # Two mutated runs show that the judge can fail.
     end(*[
-        passes("Changes that are not announced must be found", "--seconds", 60, "--mutation", "unannounced", *drivers),
-        passes("Changes that are confirmed before their commit must be found", "--seconds", 60, "--mutation", "early", *drivers),
-        passes("A primary and a replica", "--seconds", seconds * 2 // 3, *drivers, *near),
-        passes("A cluster", "--seconds", seconds // 3, "--cluster", *drivers),
+        passes("Changes that are not announced must be found", "--seconds", 60, "--mutation", "unannounced", *drivers, *single),
+        passes("Changes that are confirmed before their commit must be found", "--seconds", 60, "--mutation", "early", *drivers, *single),
+        passes("A primary and a replica", "--seconds", seconds * 2 // 3, *drivers, *single, *near),
+        passes("A cluster, without PHP, whose package does not support clusters", "--seconds", seconds // 3, "--cluster", *drivers),
     ])
 
 

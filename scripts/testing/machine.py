@@ -105,6 +105,18 @@ def require_go() -> None:
         skip(f"Go {least} or newer is missing", "https://go.dev/dl has it")
 
 
+def require_php() -> str:
+    """Returns PHP's version, if the PHP package and its tests run on it."""
+    require("the PHP package", "php", "phpunit")
+    if version(found := output("php", "-r", "echo PHP_VERSION;")) < (8, 2):
+        skip(f"PHP is version {found}; the PHP package needs 8.2 or newer")
+    libraries = "extension_loaded('redis') && extension_loaded('pcntl') && extension_loaded('posix') && class_exists('Predis\\Client')"
+    libraries += " && interface_exists('Psr\\SimpleCache\\CacheInterface') && class_exists('Illuminate\\Cache\\Repository')"
+    if status_of("php", "-r", f"require 'tests/autoload.php'; exit((int) !({libraries}));", cwd=ROOT / "clients/php"):
+        skip("the PHP package: pcntl, posix, phpredis, Predis, PSR-16 or Laravel's cache is missing", "scripts/setup --test installs them on Debian")
+    return found
+
+
 def require_nightly(*components: str) -> str:
     """Returns the target of nightly Rust on this machine."""
     found = output("rustup", "run", "nightly", "rustc", "-vV")
