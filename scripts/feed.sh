@@ -122,7 +122,8 @@ kill -0 "$follower" 2>/dev/null || fail "the follower ended; its log:" "$(cat "$
 cat "$folder/follow.log"
 
 headline "Readers and a writer that knows nothing of the guard"
-say "A row that does not exist: the guard answers, $system is not asked."
+say "A row that does not exist: the guard answers, $system is not asked. (With WHILE {users}:feed it does so"
+say "only while the follower is at most max-lag behind the database.)"
 say
 reader 100001
 say
