@@ -347,7 +347,7 @@ impl Source for Binlog {
             self.confirmed = found.iter().flatten().min().copied().unwrap_or(self.confirmed);
         }
         let why = |((stored, stop), found): ((&Option<Position>, &Option<Stop>), Option<Place>)| match (stored, stop) {
-            (None, _) => Err("it has no position"),
+            (None, _) => Err("no position in the log is stored for it"),
             (_, None) => Err("no transaction has followed since it was filled"),
             _ => found.ok_or("the log does not have its last transaction: it is another log, or a part was removed"),
         };

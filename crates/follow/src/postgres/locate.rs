@@ -21,7 +21,7 @@ impl Postgres {
         let found = self.find_in_log(stored, sink, meanwhile)?;
         let confirmed = self.confirmed;
         let place_of = |(stored, is_in_log): (&Option<Position>, bool)| {
-            let Some(stored) = stored else { return Err("it has no position") };
+            let Some(stored) = stored else { return Err("no position in the log is stored for it") };
             if place(stored).unwrap_or_default() < confirmed {
                 Err("it is older than the slot: the server has lost data")
             } else if is_in_log {
