@@ -61,8 +61,8 @@ impl<'a> Cuckoo<'a> {
         }
     }
 
-    /// Returns the numbers of CF.INFO, in its order. Those of our own layout that RedisBloom would not have are the nearest: it counts no
-    /// deletes, and tries as many evictions as a group has buckets.
+    /// Returns the numbers of CF.INFO, in its order. Our own layout counts no deletes, which show as 0. Its maximum of iterations is the
+    /// number of buckets of a group.
     fn figures(&self) -> [u64; 8] {
         match self {
             Self::Own(filter) => {
