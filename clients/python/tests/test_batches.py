@@ -99,7 +99,8 @@ async def test_a_burst_of_many_rows(port: int, probe: redis.Redis) -> None:
         await asyncio.sleep(0.01)
         return b"%d" % id
 
-    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", max_connections=8) as client:
+    # The event loop starts all tasks before it looks at its connections: more than a second on a busy machine.
+    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", max_connections=8, socket_connect_timeout=30) as client:
         guard = bloomgate.asyncio.Guard(client, "many")
         found = await asyncio.gather(*(guard.get(id, load) for id in range(burst)))
         assert found == [b"%d" % id for id in range(burst)]
