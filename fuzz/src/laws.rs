@@ -7,7 +7,9 @@ use bloomgate_filter::kinds::chunked::{self, Chunked};
 use bloomgate_filter::kinds::info::LayerSummary;
 use bloomgate_filter::kinds::valkey_bloom::load;
 use bloomgate_filter::kinds::{ChunkArrival, Origin, RedisBloomCuckooFilter, Retention};
-use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
+use bloomgate_filter::{
+    BATCH, BloomFilter, CLIENT_LAYERS_MAX, Error as FilterError, Filter, Mask, Moment, Unlimited, Value,
+};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
 
@@ -321,6 +323,13 @@ fn chunks(filter: &Filter) -> u64 {
 fn of_arriving(mut value: Value) {
     of_copies(&value);
     let Value::Arriving(arrival) = &value else { panic!("a filter: {value:?}") };
+    // The header of a cuckoo filter of RedisBloom may promise thousands of layers, more than clients may create. Each record is located
+    // from the first layer on, so that all of them would take minutes.
+    if let Arrival::RedisBloomCuckoo(arrival) = &**arrival
+        && arrival.filter().cells().count() > 2 * CLIENT_LAYERS_MAX
+    {
+        return;
+    }
     let whole: Vec<(u64, Vec<u8>)> = match &**arrival {
         Arrival::Own(arrival) => records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect(),
         Arrival::RedisBloom(arrival) => all_chunks(arrival.filter()),
