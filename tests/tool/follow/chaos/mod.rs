@@ -4,8 +4,8 @@
 //! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
 //! faults, but not their timing. A broken promise ends the run, and prints the history of the row and the last faults.
 //!
-//! In synchronous mode, an answer must show every COMMIT that had returned when the reader asked. In eventual mode, `absent` must show
-//! every COMMIT that had returned `max-lag` earlier, and any answer must show every COMMIT that had returned before the heartbeat's time.
+//! In synchronous mode, an answer must show every COMMIT that had returned when the reader asked. In eventual mode, any answer must show
+//! every COMMIT that had returned before the heartbeat's time, and without FRESH, `absent` every COMMIT that had returned `max-lag` earlier.
 //! With FRESH, any answer must show every COMMIT that had returned FRESH earlier, also without a heartbeat. If the database stops during a
 //! COMMIT, that COMMIT has not returned.
 

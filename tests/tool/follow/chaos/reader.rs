@@ -73,8 +73,9 @@ impl<'a, S: Session> Reader<'a, S> {
         };
         let moment = match (self.run.mode, answer) {
             (Mode::Synchronous, _) => Some(asked),
-            (Mode::Eventual, Answer::Absent) => asked.checked_sub(MAX_LAG + ROUNDED).max(applied),
+            // Without a heartbeat, a NONE may be as old as a value.
             (Mode::Eventual, _) if has_fresh => asked.checked_sub(FRESH + PRECISION).max(applied),
+            (Mode::Eventual, Answer::Absent) => asked.checked_sub(MAX_LAG + ROUNDED).max(applied),
             (Mode::Eventual, _) => applied,
         };
         self.run.count(answer, moment.is_some());
