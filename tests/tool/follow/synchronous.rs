@@ -184,6 +184,34 @@ fn sigterm_releases_every_cache_key() {
     });
 }
 
+/// PostgreSQL releases COMMITs only for a standby that has caught up with the log, so a follower has to read on while confirmed
+/// transactions are not visible.
+#[test]
+fn a_takeover_reads_a_large_transaction_while_a_confirmed_commit_waits() {
+    followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {
+        world.demand_ghost(WITH_GHOST);
+        let confirmed = || {
+            soon(|| open_keys(&mut world.server.connect()) == 1);
+            follower.signal("KILL");
+            soon(|| follower.running.0.try_wait().unwrap().is_some());
+        };
+        let mut next = None;
+        let take_over = || {
+            let mut session = world.session();
+            // Larger than the buffers between PostgreSQL and the follower. If the test fails, its COMMIT does not keep it from ending.
+            thread::spawn(move || session.batch_execute("INSERT INTO users SELECT generate_series(1000, 100000), 1"));
+            world.wait_for_waiting_commits(2);
+            world.demand(FOLLOWER);
+            next = Some(world.follow());
+            world.wait_for_waiting_commits(0);
+        };
+        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], confirmed, take_over);
+        assert!(has(client, 1));
+        soon(|| open_keys(client) == 0 && has(client, 100_000));
+        *follower = next.unwrap();
+    });
+}
+
 #[test]
 fn without_synchronous_commit_for_this_follower_there_is_no_heartbeat() {
     followed(&["synchronous"], USERS, USERS_TABLE, |world, follower, client, _| {

@@ -192,14 +192,16 @@ impl<S: Source> Follower<S> {
         })
     }
 
-    /// Returns a place up to which every transaction is visible. With `fills`, filters that are filled now begin at this place.
+    /// Returns the place at which filters begin that are filled now. With `fills` in eventual mode, every transaction up to it is visible.
+    /// In synchronous mode a fill waits for that later, in the main loop: PostgreSQL makes COMMITs visible only for a standby that has
+    /// caught up with the log, so the follower must not wait here, where it does not read on.
     fn settle(&mut self, fills: bool) -> Result<Place> {
         let confirmed = self.source.confirmed();
-        // A confirmed transaction that is not visible yet would be missing from a filter that is filled now.
-        self.release_up_to(confirmed)?;
         if self.mode == Mode::Synchronous || !fills {
             return Ok(confirmed);
         }
+        // A confirmed transaction that is not visible yet would be missing from a filter that is filled now.
+        self.release_up_to(confirmed)?;
         // The rows may have been rewritten since the confirmed position. The changes in the log up to here are in the copied rows, and are
         // skipped.
         let place = self.source.snapshot()?;
