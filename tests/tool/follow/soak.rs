@@ -63,7 +63,7 @@ fn serve_users(port: u16, lifetime: Duration, leaks: bool, is_done: &AtomicBool,
     }
 }
 
-/// Adds the links of one page after the other to a growing filter, and looks up those of an earlier page. Deletes the filter after
+/// Adds the links of one page after the other to a growing filter, and looks up the links of an earlier page. Deletes the filter after
 /// `lifetime` and begins again.
 fn crawl(port: u16, lifetime: Duration, is_done: &AtomicBool, verified: &AtomicU64) {
     let mut client = Connection::open(port).unwrap();

@@ -192,9 +192,9 @@ impl<S: Source> Follower<S> {
         })
     }
 
-    /// Returns the place at which filters begin that are filled now. With `fills` in eventual mode, every transaction up to it is visible.
-    /// In synchronous mode a fill waits for that later, in the main loop: PostgreSQL makes COMMITs visible only for a standby that has
-    /// caught up with the log, so the follower must not wait here, where it does not read on.
+    /// Returns the place at which the filters that are filled now begin. With `fills` in eventual mode, waits until every transaction up to
+    /// it is visible. In synchronous mode a fill waits later, in the main loop, which reads the log: PostgreSQL makes COMMITs visible only
+    /// once its standby has caught up with the log.
     fn settle(&mut self, fills: bool) -> Result<Place> {
         let confirmed = self.source.confirmed();
         if self.mode == Mode::Synchronous || !fills {
