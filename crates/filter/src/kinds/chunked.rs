@@ -55,12 +55,10 @@ fn chunk_from<F: Chunked>(filter: &F, begin: u64) -> Option<&[u8]> {
     Some(cells.get(..CHUNK_BYTES_MAX).unwrap_or(cells))
 }
 
-/// Returns the records of a dump in order. Stops after an error.
+/// Returns the records of a dump in order.
 pub fn records<F: Chunked>(filter: &F) -> impl Iterator<Item = Result<Record<'_>, Error>> {
-    std::iter::successors(next_record(filter, 0).transpose(), |before| {
-        let (iterator, _) = before.as_ref().ok()?;
-        next_record(filter, *iterator).transpose()
-    })
+    let header = std::iter::once_with(|| Ok((HEADER, filter.header()?.into())));
+    header.chain(chunks_between(filter, 0, u64::MAX).map(|(end, chunk)| Ok((HEADER + end, chunk.into()))))
 }
 
 /// A byte of the concatenated layers.
@@ -307,13 +305,15 @@ fn index(number: u64) -> usize {
 
 /// Returns the bytes of all layers from `start` to `end`, in chunks that do not cross layers, each with its end.
 fn chunks_between<F: Chunked>(filter: &F, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
-    let mut begin = start;
-    std::iter::from_fn(move || {
-        let left = index(end.saturating_sub(begin));
-        let chunk = chunk_from(filter, begin).filter(|_| left > 0)?;
-        let chunk = chunk.get(..left).unwrap_or(chunk);
-        begin += chunk.len() as u64;
-        Some((begin, chunk))
+    let mut offset = 0;
+    filter.cells().flat_map(move |cells| {
+        let [from, to] = [start, end].map(|position| index(position.saturating_sub(offset)).min(cells.len()));
+        let mut chunk_end = offset + from as u64;
+        offset += cells.len() as u64;
+        cells.get(from..to).unwrap_or_default().chunks(CHUNK_BYTES_MAX).map(move |chunk| {
+            chunk_end += chunk.len() as u64;
+            (chunk_end, chunk)
+        })
     })
 }
 
