@@ -68,9 +68,16 @@ enum Subcommands {
 /// SIGINT or SIGTERM it dies of that signal, which is 130 or 143 in a shell.
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A signal interrupts reads with a timeout, but only in the thread that handles it, which is this one.
-    let work =
-        thread::Builder::new().stack_size(STACK_BYTES).spawn(move || run(arguments)).map(thread::JoinHandle::join);
+    // A signal interrupts reads with a timeout, but only in the thread that handles it, which is this one. Inside `spawn` this thread blocks
+    // all signals, so the other one waits until `spawn` has returned.
+    let work = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+        thread::park();
+        run(arguments)
+    });
+    let work = work.map(|work| {
+        work.thread().unpark();
+        work.join()
+    });
     match work {
         Ok(Ok(Ok(()))) => ExitCode::SUCCESS,
         Ok(Ok(Err(error))) => {
