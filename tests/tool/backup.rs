@@ -608,7 +608,7 @@ fn a_restore_that_a_signal_ends_leaves_no_keys() {
 /// commands before the main thread runs again, which strace delays here. If the working thread gets the signal, its read of a reply fails.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_signal_before_the_main_thread_runs_again_ends_a_restore_likewise() {
+fn a_signal_while_the_main_thread_is_delayed_ends_a_restore() {
     interrupted_during_a_restore(|tool| {
         let mut strace = Command::new("strace");
         // -D: the tool is the child of the test.
